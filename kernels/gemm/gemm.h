@@ -1,0 +1,50 @@
+// gemm: the products of a linear layer, y = x W^T, and its two backward products, on the CPU.
+//
+// Two backends with one meaning:
+//
+//   kOneDnn     oneDNN, called single-threaded on fixed panels (its threaded products change bits with the thread count on
+//               some shapes). Fastest. Same bits for any number of threads; not promised across machines or shapes.
+//   kContract   every output element is one serial fma chain from +0 over ascending k, then one rounding. A row's bits depend
+//               on that row and W only: the same on every machine, in every batch.
+//
+// Shape letters: T tokens (rows), N out_features, K in_features. Weights are in PyTorch order [N, K].
+// Storage types: float, BFloat16 (products exact in fp32, sums in fp32), and double (kContract only: gradient tests).
+#ifndef HEADWISE_KERNELS_GEMM_GEMM_H_
+#define HEADWISE_KERNELS_GEMM_GEMM_H_
+
+#include "absl/types/span.h"
+#include "core/dtype/dtype.h"
+#include "core/tensor/row_span.h"
+#include "kernels/common/thread_pool.h"
+
+namespace headwise {
+
+enum class GemmBackend { kOneDnn, kContract };
+
+const char* Name(GemmBackend backend);
+
+// y[t][n] = sum_k x[t][k] w[n][k] (+ bias[n], one add, before the rounding to TOut).
+//   x [T, K], w [N, K], y [T, N]; bias [N] or empty. (TIn, TOut): (float, float), (BFloat16, BFloat16), (BFloat16, float),
+//   (double, double). Rows may be strided. y must not overlap an input. T, N or K may be 0 (K = 0 gives zeros + bias).
+template <typename TIn, typename TOut>
+void LinearForward(GemmBackend backend, RowSpan<const TIn> x, RowSpan<const TIn> w,
+                   absl::Span<const Compute<TIn>> bias, RowSpan<TOut> y, ThreadPool& pool);
+
+// dx[t][k] = sum_n dy[t][n] w[n][k].   dy [T, N], w [N, K], dx [T, K]. Types as above.
+template <typename TIn, typename TOut>
+void LinearBackwardInput(GemmBackend backend, RowSpan<const TIn> dy, RowSpan<const TIn> w,
+                         RowSpan<TOut> dx, ThreadPool& pool);
+
+// dw[n][k] = sum_t dy[t][n] x[t][k], always in fp32 (double for double), overwritten.   dy [T, N], x [T, K], dw [N, K].
+template <typename T>
+void LinearBackwardWeight(GemmBackend backend, RowSpan<const T> dy, RowSpan<const T> x,
+                          RowSpan<Compute<T>> dw, ThreadPool& pool);
+
+// dbias[n] = sum_t dy[t][n]: token tiles of 64, each a serial chain of adds from +0 over ascending t, then an adjacent-pair
+// tree over tiles. Overwritten.
+template <typename T>
+void LinearBackwardBias(RowSpan<const T> dy, absl::Span<Compute<T>> dbias, ThreadPool& pool);
+
+}  // namespace headwise
+
+#endif  // HEADWISE_KERNELS_GEMM_GEMM_H_
