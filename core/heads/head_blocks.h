@@ -5,9 +5,9 @@
 // ordered list of ranges: its rows enter Newton-Schulz in (role q, k, v; head; row) order whatever
 // the packing, so the same heads packed differently get the same update.
 //
-//   const HeadBlocks heads = HeadBlocks::FromPacked(*PackedQkv::Interleaved({8, 2, 64}));   // 12
-//   blocks of 64 rows const HeadBlocks groups = *heads.Coarsen(Granularity::kKvGroup); // 2 blocks
-//   of 384 rows
+//   const HeadBlocks heads = HeadBlocks::FromPacked(*PackedQkv::Interleaved({8, 2, 64}));
+//   heads.size();                                            // 12 blocks of 64 rows
+//   heads.Coarsen(Granularity::kKvGroup)->size();            // 2 blocks of 384 rows
 //
 // The blocks tile the axis: every row is in exactly one. Creation fails otherwise, naming the row.
 // Immutable value.
