@@ -3,8 +3,9 @@
 //   HW_CHECK(rows >= 0);
 //   HW_CHECK_EQ(x.width, layout.head_dim()) << "packed row";
 //
-// A failed check prints the expression, its operands, file and line, then aborts. What a *user* can get wrong (a file, a
-// flag, a shape in a config) is never an HW_CHECK: return an absl::Status instead.
+// A failed check prints the expression, its operands, file and line, then aborts. What a *user* can
+// get wrong (a file, a flag, a shape in a config) is never an HW_CHECK: return an absl::Status
+// instead.
 #ifndef HEADWISE_CORE_BASE_CHECK_H_
 #define HEADWISE_CORE_BASE_CHECK_H_
 
@@ -41,17 +42,17 @@ std::string CheckOperands(const char* expression, const A& a, const B& b) {
 
 }  // namespace headwise::internal
 
-#define HW_CHECK(condition)                  \
-  (condition) ? (void)0                      \
+#define HW_CHECK(condition)                       \
+  (condition) ? (void)0                           \
               : ::headwise::internal::Voidify() & \
                     ::headwise::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
 
-#define HW_CHECK_OP_(a, b, op)                                                                   \
-  ((a)op(b)) ? (void)0                                                                           \
-             : ::headwise::internal::Voidify() &                                                 \
-                   ::headwise::internal::CheckFailure(                                           \
-                       __FILE__, __LINE__,                                                       \
-                       ::headwise::internal::CheckOperands(#a " " #op " " #b, (a), (b)))         \
+#define HW_CHECK_OP_(a, b, op)                                                           \
+  ((a)op(b)) ? (void)0                                                                   \
+             : ::headwise::internal::Voidify() &                                         \
+                   ::headwise::internal::CheckFailure(                                   \
+                       __FILE__, __LINE__,                                               \
+                       ::headwise::internal::CheckOperands(#a " " #op " " #b, (a), (b))) \
                        .stream()
 
 #define HW_CHECK_EQ(a, b) HW_CHECK_OP_(a, b, ==)

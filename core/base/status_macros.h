@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define HW_RETURN_IF_ERROR(expression)                                  \
-  do {                                                                  \
+#define HW_RETURN_IF_ERROR(expression)                                            \
+  do {                                                                            \
     if (absl::Status hw_status = (expression); !hw_status.ok()) return hw_status; \
   } while (false)
 

@@ -54,7 +54,8 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
   HW_CHECK_GE(num_threads, 1);
   state_->num_threads = num_threads;
-  for (int i = 1; i < num_threads; ++i) state_->workers.emplace_back([s = state_.get()] { s->Work(); });
+  for (int i = 1; i < num_threads; ++i)
+    state_->workers.emplace_back([s = state_.get()] { s->Work(); });
 }
 
 ThreadPool::~ThreadPool() {
