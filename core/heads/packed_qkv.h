@@ -3,15 +3,16 @@
 //
 // A packed row is `slots` heads of D consecutive elements; slots = H + 2 G. Two packings:
 //
-//   kInterleavedPerKvGroup   per kv group: its H/G query heads, its key head, its value head (Muse,
-//   Falcon, Megatron) kSectioned               H query heads, then G key heads, then G value heads
-//   (Phi-3, MPT)
+//   kInterleavedPerKvGroup: per kv group its H/G query heads, its key head, its value head.
+//     Muse, Falcon, Megatron.
+//   kSectioned: H query heads, then G key heads, then G value heads. Phi-3, MPT.
 //
 // Query head h belongs to kv group h / (H/G). The packed weight's rows [slot * D, (slot + 1) * D)
 // make slot `slot`.
 //
-//   const PackedQkv layout = *PackedQkv::Interleaved({.query_heads = 128, .kv_heads = 16, .head_dim
-//   = 64}); layout.slots();          // 160 layout.KeySlot(0);       // 8
+//   const PackedQkv layout = *PackedQkv::Interleaved({128, 16, 64});  // H, G, D
+//   layout.slots();                                                   // 160
+//   layout.KeySlot(0);                                                // 8
 //
 // Plain value; immutable; safe to share between threads.
 #ifndef HEADWISE_CORE_HEADS_PACKED_QKV_H_
