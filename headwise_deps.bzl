@@ -1,24 +1,56 @@
 """headwise_deps: every outside library of Headwise, for its own WORKSPACE and for other repositories' WORKSPACE files.
 
-A repository that is already declared under the same name is left alone, so a user's own version wins.
+    local_repository(name = "headwise", path = "...")
+    load("@headwise//:headwise_deps.bzl", "headwise_deps")
+    headwise_deps()
+
+Nothing is downloaded: libraries are what tools/setup.sh installs. A repository that is already declared under the same
+name is left alone, so a user's own version wins if it is declared first.
 """
 
 load("//third_party:bazel_compat.bzl", "bundled_repository")
+load("//third_party:system_library.bzl", "system_library")
 load("//third_party/absl:absl.bzl", "debian_absl")
 load("//third_party/cuda:cuda_configure.bzl", "cuda_configure")
+load("//third_party/mpi:mpi_configure.bzl", "mpi_configure")
 
-def _missing(name):
-    return name not in native.existing_rules()
-
-# name: (directory on Debian, build file)
-_DEBIAN = {
-    "cli11": ("/usr", "@headwise//third_party/cli11:cli11.BUILD"),
-    "com_google_benchmark": ("/usr", "@headwise//third_party/benchmark:benchmark.BUILD"),
-    "com_google_googletest": ("/usr", "@headwise//third_party/googletest:googletest.BUILD"),
-    "com_google_protobuf": ("/usr", "@headwise//third_party/protobuf:protobuf.BUILD"),
-    "eigen": ("/usr/include/eigen3", "@headwise//third_party/eigen:eigen.BUILD"),
-    "nlohmann_json": ("/usr", "@headwise//third_party/json:json.BUILD"),
-    "onednn": ("/usr", "@headwise//third_party/onednn:onednn.BUILD"),
+# repository: (Debian package, build file, path in the repository: what the package installed)
+_SYSTEM = {
+    "cli11": (
+        "libcli11-dev",
+        Label("//third_party/cli11:cli11.BUILD"),
+        {"include/CLI": "/usr/include/CLI"},
+    ),
+    "com_google_benchmark": (
+        "libbenchmark-dev",
+        Label("//third_party/benchmark:benchmark.BUILD"),
+        {"include/benchmark": "/usr/include/benchmark"},
+    ),
+    "com_google_googletest": (
+        "libgmock-dev",
+        Label("//third_party/googletest:googletest.BUILD"),
+        {"include/gmock": "/usr/include/gmock", "include/gtest": "/usr/include/gtest"},
+    ),
+    "com_google_protobuf": (
+        "libprotobuf-dev and protobuf-compiler",
+        Label("//third_party/protobuf:protobuf.BUILD"),
+        {"bin/protoc": "/usr/bin/protoc", "include/google/protobuf": "/usr/include/google/protobuf"},
+    ),
+    "eigen": (
+        "libeigen3-dev",
+        Label("//third_party/eigen:eigen.BUILD"),
+        {"Eigen": "/usr/include/eigen3/Eigen", "unsupported": "/usr/include/eigen3/unsupported"},
+    ),
+    "nlohmann_json": (
+        "nlohmann-json3-dev",
+        Label("//third_party/json:json.BUILD"),
+        {"include/nlohmann": "/usr/include/nlohmann"},
+    ),
+    "onednn": (
+        "libdnnl-dev",
+        Label("//third_party/onednn:onednn.BUILD"),
+        {"include/oneapi/dnnl": "/usr/include/oneapi/dnnl"},
+    ),
 }
 
 # What Bazel's own @bazel_tools asks for, from Debian's bazel-* packages.
@@ -29,6 +61,9 @@ _BAZEL = {
     "rules_proto": "/usr/share/bazel/rules/proto",
 }
 
+def _missing(name):
+    return name not in native.existing_rules()
+
 def headwise_deps():
     """Declares the repositories that Headwise needs and that are not declared yet."""
     for name in ["rules_cc", "remote_coverage_tools"]:
@@ -37,10 +72,12 @@ def headwise_deps():
     for name, path in _BAZEL.items():
         if _missing(name):
             native.local_repository(name = name, path = path)
-    for name, (path, build_file) in _DEBIAN.items():
+    for name, (package, build_file, links) in _SYSTEM.items():
         if _missing(name):
-            native.new_local_repository(name = name, path = path, build_file = build_file)
+            system_library(name = name, package = package, build_file = build_file, links = links)
     if _missing("com_google_absl"):
         debian_absl(name = "com_google_absl")
     if _missing("local_cuda"):
         cuda_configure(name = "local_cuda")
+    if _missing("openmpi"):
+        mpi_configure(name = "openmpi")

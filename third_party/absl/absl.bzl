@@ -4,66 +4,86 @@ Every label is an alias of one target, because Debian links Abseil as shared lib
 `@com_google_absl//absl/strings` compiles and links the same whether it gets one library or the closure of it.
 """
 
+# package: targets. Only what Headwise uses; add a line to use more.
+_LABELS = {
+    "absl/algorithm": ["algorithm", "container"],
+    "absl/base": ["base", "config", "core_headers"],
+    "absl/cleanup": ["cleanup"],
+    "absl/container": ["btree", "fixed_array", "flat_hash_map", "flat_hash_set", "inlined_vector"],
+    "absl/functional": ["any_invocable", "bind_front", "function_ref"],
+    "absl/hash": ["hash"],
+    "absl/memory": ["memory"],
+    "absl/numeric": ["bits", "int128"],
+    "absl/status": ["status", "statusor"],
+    "absl/strings": ["cord", "str_format", "strings"],
+    "absl/synchronization": ["synchronization"],
+    "absl/time": ["time"],
+    "absl/types": ["optional", "span", "variant"],
+    "absl/utility": ["utility"],
+}
+
+# All that headers of the labels above may call.
+_LIBRARIES = [
+    "bad_optional_access",
+    "bad_variant_access",
+    "base",
+    "city",
+    "cord",
+    "cord_internal",
+    "cordz_functions",
+    "cordz_info",
+    "hash",
+    "hashtablez_sampler",
+    "int128",
+    "low_level_hash",
+    "raw_hash_set",
+    "raw_logging_internal",
+    "spinlock_wait",
+    "status",
+    "statusor",
+    "str_format_internal",
+    "strings",
+    "strings_internal",
+    "synchronization",
+    "throw_delegate",
+    "time",
+    "time_zone",
+]
+
 _ROOT = """
 load("@rules_cc//cc:cc_library.bzl", "cc_library")
 
 cc_library(
     name = "absl",
     hdrs = glob(["include/absl/**/*.h", "include/absl/**/*.inc"]),
-    linkopts = [
-        "-Wl,--as-needed",
-        "-labsl_status",
-        "-labsl_statusor",
-        "-labsl_cord",
-        "-labsl_str_format_internal",
-        "-labsl_strings",
-        "-labsl_throw_delegate",
-        "-labsl_raw_hash_set",
-        "-labsl_hash",
-        "-labsl_city",
-        "-labsl_low_level_hash",
-        "-labsl_synchronization",
-        "-labsl_time",
-        "-labsl_base",
-        "-labsl_raw_logging_internal",
-        "-labsl_bad_optional_access",
-        "-labsl_bad_variant_access",
-        "-lpthread",
-    ],
+    linkopts = {linkopts},
     visibility = ["//visibility:public"],
 )
 """
 
-# package: targets. Only what Headwise uses; add a line to use more.
-_LABELS = {
-    "absl/algorithm": ["container"],
-    "absl/base": ["core_headers"],
-    "absl/cleanup": ["cleanup"],
-    "absl/container": ["btree", "flat_hash_map", "flat_hash_set", "inlined_vector"],
-    "absl/functional": ["function_ref"],
-    "absl/memory": ["memory"],
-    "absl/numeric": ["bits", "int128"],
-    "absl/status": ["status", "statusor"],
-    "absl/strings": ["strings", "str_format", "cord"],
-    "absl/synchronization": ["synchronization"],
-    "absl/time": ["time"],
-    "absl/types": ["span", "optional"],
-}
+_ALIAS = """
+alias(
+    name = "{name}",
+    actual = "//:absl",
+    visibility = ["//visibility:public"],
+)
+"""
 
 def _impl(ctx):
     include = ctx.path(ctx.attr.include)
     if not include.get_child("status").exists:
-        fail("Abseil is not installed: expected %s. Run tools/setup.sh, or install libabsl-dev." % include)
+        fail("Abseil is not installed: expected %s/status. Run tools/setup.sh, or install libabsl-dev." % include)
     ctx.symlink(include, "include/absl")
-    ctx.file("BUILD", _ROOT)
+
+    # Kept whether or not the program itself calls them: gold's --as-needed does not see what only our shared libraries call.
+    linkopts = (["-Wl,--push-state,--no-as-needed"] + ["-labsl_" + library for library in _LIBRARIES] +
+                ["-Wl,--pop-state", "-lpthread"])
+    ctx.file("BUILD.bazel", _ROOT.format(linkopts = linkopts))
     for package, names in _LABELS.items():
-        ctx.file(package + "/BUILD", "\n".join([
-            'alias(name = "%s", actual = "//:absl", visibility = ["//visibility:public"])' % name
-            for name in names
-        ]))
+        ctx.file(package + "/BUILD.bazel", "".join([_ALIAS.format(name = name) for name in names]))
 
 debian_absl = repository_rule(
     implementation = _impl,
-    attrs = {"include": attr.string(default = "/usr/include/absl")},
+    attrs = {"include": attr.string(default = "/usr/include/absl", doc = "Where Abseil's headers are.")},
     local = True,
 )
