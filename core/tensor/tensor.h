@@ -50,6 +50,14 @@ class Tensor {
                   std::shared_ptr<void>(data, [](void*) {}), data);
   }
 
+  // Elements on Device::kCpu that lie at storage.get(): for allocators. The storage is released by
+  // its own deleter when the last copy of the tensor goes; it must hold the shape and be 64-byte
+  // aligned.
+  static Tensor FromStorage(std::shared_ptr<void> storage, Shape shape, DType dtype) {
+    void* data = storage.get();
+    return Tensor(std::move(shape), dtype, Device::kCpu, std::move(storage), data);
+  }
+
   bool defined() const { return defined_; }
   const Shape& shape() const { return shape_; }
   int rank() const { return static_cast<int>(shape_.size()); }
