@@ -103,6 +103,11 @@ TEST(RotaryTable, HashSeesEveryField) {
   add(*RotaryTable::Create({.length = 8, .rotary_dim = 6}));
   add(*RotaryTable::Create({.length = 8, .rotary_dim = 4, .theta = 10001.0}));
   add(*RotaryTable::Create({.length = 8, .rotary_dim = 4, .pairing = RotaryPairing::kInterleaved}));
+  // Tables without values differ in their shape.
+  add(*RotaryTable::Create({.length = 0, .rotary_dim = 4}));
+  add(*RotaryTable::Create({.length = 0, .rotary_dim = 6}));
+  add(*RotaryTable::Create({.length = 7, .rotary_dim = 0}));
+  add(*RotaryTable::Create({.length = 8, .rotary_dim = 0}));
   // Shapes of equal size, and single bits: -0 is not 0.
   const std::vector<float> zeros(4);
   add(*RotaryTable::FromValues(2, 4, RotaryPairing::kHalf, zeros, zeros));
