@@ -1,5 +1,6 @@
-// Optimizer: one step for all parameters of a model. Muon for two-dimensional hidden matrices (per head where a parameter
-// declares head blocks), AdamW for the rest.
+// Optimizer: one step for all parameters of a model. Muon for two-dimensional hidden matrices (per
+// head where a parameter declares head blocks), AdamW for the rest; optim/groups.h says which is
+// which.
 //
 //   auto optimizer = *Optimizer::Create(config, parameters);
 //   for (int64_t step = 0; step < steps; ++step) {
@@ -7,7 +8,23 @@
 //     const StepReport report = optimizer->Step(step, steps, pool);
 //   }
 //
-// Does not own the parameters; they must outlive it. Not thread-safe.
+// A step, in this order:
+//   1. The norm of all gradients, and the guard: if an element is NaN or >= 2^96 in magnitude, the
+//   step is skipped, and no
+//      value, no state and no counter changes.
+//   2. The schedule's factor, which multiplies both learning rates.
+//   3. Clipping: gradients in clip_scope are multiplied by min(1, clip_norm / norm). The norm is of
+//   all gradients whatever the
+//      scope. By default only AdamW's are clipped: a Muon update does not depend on the gradient's
+//      scale, and a clipped gradient would only count less in the momentum.
+//   4. Muon for its groups (optim/muon.h), AdamW for its own (kernels/adamw; bias correction counts
+//   the steps that were not
+//      skipped; weight decay, if any, applies to every parameter of the group).
+//
+// The result's bits do not depend on the number of threads nor on the order of the parameters.
+//
+// Does not own the parameters; they must outlive it and keep their tensors. Owns the momentum of
+// Muon's groups (4 bytes per element) and the moments of AdamW's (8). Not thread-safe.
 #ifndef HEADWISE_OPTIM_OPTIMIZER_H_
 #define HEADWISE_OPTIM_OPTIMIZER_H_
 
@@ -22,56 +39,48 @@
 #include "core/proto/config.pb.h"
 #include "core/tensor/tensor.h"
 #include "kernels/common/thread_pool.h"
+#include "optim/groups.h"
+#include "optim/named_tensor.h"
 #include "optim/parameter.h"
+#include "optim/schedule.h"
 
 namespace headwise {
 
-// Which update rule a parameter gets.
-enum class OptimizerGroup { kMuonPerHead, kMuon, kAdamW };
-
-const char* Name(OptimizerGroup group);
-
-// For the table printed at start.
-struct ParameterAssignment {
-  std::string name;
-  ParameterRole role;
-  OptimizerGroup group;
-  std::int64_t elements;
-  std::int64_t blocks;  // matrices that Newton-Schulz sees; 0 for AdamW
-};
-
 struct StepReport {
-  double gradient_norm = 0;  // of all parameters, before clipping
-  double schedule = 0;       // the factor that multiplied the learning rates
-  double clip_factor = 1;    // what multiplied the clipped gradients
-  bool skipped = false;      // a gradient was not finite or >= 2^96: no state changed
-  std::string non_finite;    // then: the first such parameter, by name
-};
-
-// A tensor of optimizer state under a stable name ("momentum/layers.0.attention.wqkv", "adamw.m/...", "adamw.v/...").
-struct NamedTensor {
-  std::string name;
-  Tensor tensor;  // shares storage with the optimizer
+  double gradient_norm =
+      0;                // of all parameters, before clipping; infinite or NaN only if a gradient is
+  double schedule = 0;  // the factor that multiplied the learning rates
+  double clip_factor = 1;  // what multiplied the clipped gradients
+  bool skipped = false;    // a gradient was not finite or >= 2^96: no state changed
+  std::string non_finite;  // then: the first such parameter, by name
 };
 
 class Optimizer {
  public:
-  // kInvalidArgument: a setting out of range (names field, value and range), a granularity that does not fit a parameter's
-  // blocks, per-head granularity when no parameter declares head blocks, or two parameters with one name.
+  // Every field of `config` is taken as it stands (an unset one as 0): optim/settings.h has the
+  // ranges, optim/defaults.h a configuration to start from. kInvalidArgument: a setting out of
+  // range (names field, value and range), a granularity that does not fit a parameter's blocks,
+  // per-head granularity when no parameter declares head blocks, two parameters with one name, a
+  // value or gradient that is not fp32 on the CPU, or a gradient of another shape than its value.
   static absl::StatusOr<std::unique_ptr<Optimizer>> Create(const OptimizerConfig& config,
                                                            std::vector<Parameter*> parameters);
   virtual ~Optimizer() = default;
 
-  // step counts from 0 out of total_steps (for the schedule). Updates every parameter's value in place; gradients are only read.
+  // step counts from 0 out of total_steps (for the schedule; ValidateSchedule says beforehand
+  // whether the two fit). Updates every parameter's value in place; gradients are only read.
   virtual StepReport Step(std::int64_t step, std::int64_t total_steps, ThreadPool& pool) = 0;
 
+  // In the order in which the parameters were given.
   virtual const std::vector<ParameterAssignment>& assignments() const = 0;
-  // Momentum and moments, sorted by name; writing into them (loading a checkpoint) is allowed between steps.
+
+  // Everything that a later step depends on, sorted by name; writing into it (loading a checkpoint)
+  // is allowed between steps:
+  //   "adamw.m/<parameter>", "adamw.v/<parameter>"   fp32, the parameter's shape
+  //   "adamw.updates"                                I64 [1], steps not skipped
+  //   "momentum/<parameter>"                         fp32, [rows, columns]: an expert batch [E,
+  //   out, in] as [E out, in]
   virtual std::vector<NamedTensor> State() const = 0;
 };
-
-// The schedule's factor for a step, in [0, 1].
-double ScheduleFactor(const ScheduleConfig& schedule, std::int64_t step, std::int64_t total_steps);
 
 }  // namespace headwise
 

@@ -1,4 +1,15 @@
-// Parameter: a named weight of a model, its gradient, its role, and, where it holds attention heads, its head blocks.
+// Parameter: a named weight of a model, its gradient, its role, and, where it holds attention
+// heads, its head blocks. Models create them; the optimizer and checkpoints walk them.
+//
+//   const PackedQkv layout = *PackedQkv::Interleaved({8, 2, 64});
+//   Parameter wqkv{.name = "layers.0.attention.wqkv",
+//                  .role = ParameterRole::kPackedQkv,
+//                  .value = Tensor::Zeros({layout.row_width(), 512}, DType::kF32, Device::kCpu),
+//                  .gradient = Tensor::Zeros({layout.row_width(), 512}, DType::kF32, Device::kCpu),
+//                  .head_blocks = HeadBlocks::FromPacked(layout)};
+//
+// Tensors share storage when copied, so a copied Parameter is the same weight. On Device::kMeta a
+// parameter has a shape and no elements; optim/groups.h accepts that, Optimizer does not.
 #ifndef HEADWISE_OPTIM_PARAMETER_H_
 #define HEADWISE_OPTIM_PARAMETER_H_
 
@@ -27,14 +38,18 @@ enum class ParameterRole {
   kExpert,
 };
 
+// "embedding", "output_head", ..., "packed_qkv", ..., "expert".
 const char* Name(ParameterRole role);
 
 struct Parameter {
-  std::string name;                      // unique in the model, e.g. "layers.3.attention.wqkv"
+  std::string name;  // unique in the model, e.g. "layers.3.attention.wqkv"
   ParameterRole role = ParameterRole::kMlp;
-  Tensor value;                          // fp32 master weight; [out_features, in_features] for matrices
-  Tensor gradient;                       // fp32, value's shape; written by the backward pass
-  std::optional<HeadBlocks> head_blocks; // one block per head, declared when the parameter is created
+  Tensor value;     // fp32 master weight; [out_features, in_features] for matrices
+  Tensor gradient;  // fp32, value's shape; written by the backward pass
+  // Norm weights of q and k heads only, else undefined: the gradient before the tree over kv
+  // groups, [G, D]. Micro-batches are summed here first (docs/numerics.md).
+  Tensor per_group_gradient;
+  std::optional<HeadBlocks> head_blocks;  // one block per head, declared at creation
 };
 
 }  // namespace headwise
