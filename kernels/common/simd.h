@@ -14,9 +14,9 @@
 //
 // F16 (float) and I16 (int32) are for kernels; D16 (double) lets the same template be instantiated
 // in double. Operators work lane by lane and a scalar of the lane's own type broadcasts. A
-// comparison gives a mask for Select. Fma, Select, Max, Min, Abs, CopySign, ToBits and FromBits
-// exist for scalars too, so that one template serves float and F16 with the same operations in the
-// same order. NaN payloads are unspecified.
+// comparison gives a mask for Select. Fma, Sqrt, Select, Max, Min, Abs, CopySign, ToBits and
+// FromBits exist for scalars too, so that one template serves float and F16 with the same
+// operations in the same order. NaN payloads are unspecified.
 //
 // For .cc files of the CPU path; CUDA sources do not include it.
 #ifndef HEADWISE_KERNELS_COMMON_SIMD_H_
@@ -141,6 +141,10 @@ struct Vec16 {
   HEADWISE_SIMD_INLINE friend Vec16 Fma(Vec16 a, Vec16 b, Vec16 c) {
     return Map([](Part x, Part y, Part z) { return FmaPart(x, y, z); }, a, b, c);
   }
+  // Correctly rounded.
+  HEADWISE_SIMD_INLINE friend Vec16 Sqrt(Vec16 a) {
+    return Map([](Part x) { return SqrtPart(x); }, a);
+  }
   HEADWISE_SIMD_INLINE friend Vec16 Select(Mask mask, Vec16 a, Vec16 b) {
     return Map([](typename Mask::Part m, Part x, Part y) { return m ? x : y; }, mask, a, b);
   }
@@ -158,6 +162,18 @@ struct Vec16 {
     return x;
 #endif
   }
+  HEADWISE_SIMD_INLINE static Part SqrtPart(Part x) {
+#if defined(__AVX512F__)
+    if constexpr (std::is_same_v<Lane, float>) return Part(_mm512_sqrt_ps(x));
+    if constexpr (std::is_same_v<Lane, double>) return Part(_mm512_sqrt_pd(x));
+#elif defined(__FMA__)
+    if constexpr (std::is_same_v<Lane, float>) return Part(_mm256_sqrt_ps(x));
+    if constexpr (std::is_same_v<Lane, double>) return Part(_mm256_sqrt_pd(x));
+#else
+    for (int i = 0; i < kPartLanes; ++i) x[i] = std::sqrt(x[i]);
+    return x;
+#endif
+  }
 };
 
 using F16 = Vec16<float>;
@@ -168,6 +184,8 @@ using I16 = Vec16<std::int32_t>;
 
 HEADWISE_SIMD_INLINE float Fma(float a, float b, float c) { return std::fma(a, b, c); }
 HEADWISE_SIMD_INLINE double Fma(double a, double b, double c) { return std::fma(a, b, c); }
+HEADWISE_SIMD_INLINE float Sqrt(float x) { return std::sqrt(x); }
+HEADWISE_SIMD_INLINE double Sqrt(double x) { return std::sqrt(x); }
 
 template <typename T>
 requires std::is_arithmetic_v<T> HEADWISE_SIMD_INLINE T Select(bool mask, T a, T b) {
