@@ -89,28 +89,47 @@ std::string UnknownFieldHint(const Descriptor& root, const std::string& message)
   return type == nullptr ? "" : DidYouMean(parts[3], FieldNames(*type));
 }
 
+// The printed value of one leaf field.
+std::string PrintValue(const Message& message, const FieldDescriptor* field) {
+  const bool repeated = field->is_repeated();
+  std::vector<std::string> values(repeated ? message.GetReflection()->FieldSize(message, field)
+                                           : 1);
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    TextFormat::PrintFieldValueToString(message, field, repeated ? static_cast<int>(k) : -1,
+                                        &values[k]);
+  }
+  return repeated ? absl::StrCat("[", absl::StrJoin(values, ", "), "]") : values[0];
+}
+
+bool IsGroup(const FieldDescriptor* field) {
+  return field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_repeated();
+}
+
 void PrintFields(const Message& message, int indent, std::string* out) {
-  const Reflection& reflection = *message.GetReflection();
   const std::string margin(indent, ' ');
   const Descriptor& descriptor = *message.GetDescriptor();
   for (int i = 0; i < descriptor.field_count(); ++i) {
     const FieldDescriptor* field = descriptor.field(i);
-    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_repeated()) {
+    if (IsGroup(field)) {
       absl::StrAppend(out, margin, field->name(), " {\n");
-      PrintFields(reflection.GetMessage(message, field), indent + 2, out);
+      PrintFields(message.GetReflection()->GetMessage(message, field), indent + 2, out);
       absl::StrAppend(out, margin, "}\n");
-      continue;
-    }
-    const int count = field->is_repeated() ? reflection.FieldSize(message, field) : 1;
-    std::vector<std::string> values(count);
-    for (int k = 0; k < count; ++k) {
-      TextFormat::PrintFieldValueToString(message, field, field->is_repeated() ? k : -1,
-                                          &values[k]);
-    }
-    if (field->is_repeated()) {
-      absl::StrAppend(out, margin, field->name(), ": [", absl::StrJoin(values, ", "), "]\n");
     } else {
-      absl::StrAppend(out, margin, field->name(), ": ", values[0], "\n");
+      absl::StrAppend(out, margin, field->name(), ": ", PrintValue(message, field), "\n");
+    }
+  }
+}
+
+void AppendValues(const Message& message, const std::string& prefix,
+                  std::vector<std::pair<std::string, std::string>>* out) {
+  const Descriptor& descriptor = *message.GetDescriptor();
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    const FieldDescriptor* field = descriptor.field(i);
+    const std::string path = absl::StrCat(prefix, field->name());
+    if (IsGroup(field)) {
+      AppendValues(message.GetReflection()->GetMessage(message, field), path + ".", out);
+    } else {
+      out->emplace_back(path, PrintValue(message, field));
     }
   }
 }
@@ -208,6 +227,12 @@ std::string PrintAllFields(const Message& message) {
   std::string out;
   PrintFields(message, 0, &out);
   return out;
+}
+
+std::vector<std::pair<std::string, std::string>> FieldValues(const Message& message) {
+  std::vector<std::pair<std::string, std::string>> values;
+  AppendValues(message, "", &values);
+  return values;
 }
 
 absl::Status ParseTextProto(const std::string& source, const std::string& text, Message* message) {

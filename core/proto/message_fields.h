@@ -8,6 +8,7 @@
 #define HEADWISE_CORE_PROTO_MESSAGE_FIELDS_H_
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,6 +30,10 @@ absl::Status ApplySetting(const std::string& setting, google::protobuf::Message*
 // The text format with every field, zeros and empty strings included; parses back to an equal
 // message.
 std::string PrintAllFields(const google::protobuf::Message& message);
+
+// (path, printed value) of every leaf field, in declaration order; a repeated field is one value, "[1, 2]".
+std::vector<std::pair<std::string, std::string>> FieldValues(
+    const google::protobuf::Message& message);
 
 // Parses the text format. `source` (a path) begins the error, which names line, column and, for an
 // unknown field, the nearest.

@@ -71,6 +71,17 @@ TEST(PrintAllFields, PrintsZerosAndParsesBack) {
   EXPECT_EQ(back.data().path(), config.data().path());
 }
 
+TEST(FieldValues, ListsEveryLeafInOrder) {
+  RunConfig config;
+  config.mutable_model()->set_name("m");
+  config.mutable_model()->mutable_attention()->add_window_pattern(4);
+  const auto values = FieldValues(config);
+  EXPECT_EQ(values.size(), ListFields(config, "").size());
+  EXPECT_EQ(values[0], (std::pair<std::string, std::string>("model.name", "\"m\"")));
+  EXPECT_THAT(values, testing::Contains(std::pair<std::string, std::string>(
+                          "model.attention.window_pattern", "[4]")));
+}
+
 TEST(ParseTextProto, ErrorsNameFileLineAndNearestField) {
   RunConfig config;
   EXPECT_THAT(Error(ParseTextProto("run.textproto", "training {\n  stepz: 3\n}\n", &config)),

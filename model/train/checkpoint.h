@@ -1,0 +1,57 @@
+// Checkpoints: RUN/step-N/ with model.safetensors (weights), optimizer.safetensors (momentum and moments) and state.textproto
+// (step, data position, configuration, versions, checksums).
+//
+// A checkpoint is written beside its place, synced, and renamed into it: after a crash at any moment the newest complete one
+// is found, and a broken one is never chosen. Tensors are stored under their logical names in their logical shapes.
+#ifndef HEADWISE_MODEL_TRAIN_CHECKPOINT_H_
+#define HEADWISE_MODEL_TRAIN_CHECKPOINT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/io/file_system.h"
+#include "core/proto/checkpoint.pb.h"
+#include "optim/optimizer.h"
+#include "optim/parameter.h"
+
+namespace headwise {
+
+inline constexpr std::int64_t kCheckpointFormatVersion = 1;
+
+// A checkpoint on disk that passed every check.
+struct FoundCheckpoint {
+  std::string directory;  // "runs/demo/step-400"
+  CheckpointState state;
+  std::vector<std::string> rejected;  // newer ones that are broken, each with the reason
+};
+
+// Writes run_directory/step-<state.step>/; fills in the versions and the list of files. Then removes all but the newest
+// `keep` checkpoints (0 keeps all). `hook` is for tests.
+absl::Status SaveCheckpoint(const std::string& run_directory, CheckpointState state,
+                            const std::vector<Parameter*>& parameters,
+                            const std::vector<NamedTensor>& optimizer_state, std::int64_t keep,
+                            FileHook hook = nullptr);
+
+// The newest checkpoint whose files are all there with the right sizes and checksums; nullopt if run_directory has no step-*
+// directory at all (or does not exist). kDataLoss if it has some and every one is broken.
+absl::StatusOr<std::optional<FoundCheckpoint>> FindCheckpoint(const std::string& run_directory);
+
+// Reads and checks the one checkpoint at `directory`.
+absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& directory);
+
+// Fills the parameters' values. kDataLoss names the first tensor that is missing, unknown or of another shape or dtype, found
+// and expected; the parameters are then unchanged.
+absl::Status LoadWeights(const FoundCheckpoint& checkpoint,
+                         const std::vector<Parameter*>& parameters);
+
+// Fills the optimizer's state, likewise.
+absl::Status LoadOptimizerState(const FoundCheckpoint& checkpoint,
+                                const std::vector<NamedTensor>& state);
+
+}  // namespace headwise
+
+#endif  // HEADWISE_MODEL_TRAIN_CHECKPOINT_H_

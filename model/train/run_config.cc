@@ -1,0 +1,93 @@
+#include "model/train/run_config.h"
+
+#include <bit>
+#include <cstdint>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/proto/message_fields.h"
+#include "model/config.h"
+
+namespace headwise {
+namespace {
+
+const std::set<std::string>& ResumableFields() {
+  static const auto* const fields = new std::set<std::string>{
+      "model.name",
+      "training.steps",
+      "training.eval_every",
+      "training.eval_batches",
+      "training.checkpoint_every",
+      "training.keep_checkpoints",
+      "training.sample_tokens",
+      "data.path",
+  };
+  return *fields;
+}
+
+absl::Status AtLeast(const char* field, std::int64_t value, std::int64_t least) {
+  if (value >= least) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": expected an integer >= ", least, ", found ", value));
+}
+
+}  // namespace
+
+RunConfig ResolveRunConfig(RunConfig config) {
+  *config.mutable_model() = ResolveModelConfig(config.model());
+  TrainingConfig& training = *config.mutable_training();
+  if (training.micro_batches() == 0) training.set_micro_batches(1);
+  return config;
+}
+
+absl::Status ValidateRunConfig(const RunConfig& config) {
+  HW_RETURN_IF_ERROR(ValidateModelConfig(config.model()));
+  const TrainingConfig& t = config.training();
+  HW_RETURN_IF_ERROR(AtLeast("training.steps", t.steps(), 1));
+  HW_RETURN_IF_ERROR(AtLeast("training.batch_size", t.batch_size(), 1));
+  HW_RETURN_IF_ERROR(AtLeast("training.sequence_length", t.sequence_length(), 1));
+  if (t.sequence_length() > config.model().max_sequence_length()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("training.sequence_length: expected at most model.max_sequence_length = ",
+                     config.model().max_sequence_length(), ", found ", t.sequence_length()));
+  }
+  HW_RETURN_IF_ERROR(AtLeast("training.micro_batches", t.micro_batches(), 1));
+  if (!std::has_single_bit(static_cast<std::uint64_t>(t.micro_batches())) ||
+      t.batch_size() % t.micro_batches() != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "training.micro_batches: expected a power of two that divides training.batch_size = ",
+        t.batch_size(), ", found ", t.micro_batches()));
+  }
+  HW_RETURN_IF_ERROR(AtLeast("training.eval_every", t.eval_every(), 0));
+  HW_RETURN_IF_ERROR(AtLeast("training.eval_batches", t.eval_batches(), 1));
+  HW_RETURN_IF_ERROR(AtLeast("training.checkpoint_every", t.checkpoint_every(), 0));
+  HW_RETURN_IF_ERROR(AtLeast("training.keep_checkpoints", t.keep_checkpoints(), 0));
+  HW_RETURN_IF_ERROR(AtLeast("training.sample_tokens", t.sample_tokens(), 0));
+  const double fraction = config.data().validation_fraction();
+  if (!(fraction > 0 && fraction < 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.validation_fraction: expected a number in (0, 1), found ", fraction));
+  }
+  HW_RETURN_IF_ERROR(AtLeast("data.document_separator", config.data().document_separator(), -1));
+  return absl::OkStatus();
+}
+
+absl::Status CheckResumable(const RunConfig& checkpoint, const RunConfig& wanted,
+                            std::vector<std::string>* changed) {
+  const auto before = FieldValues(checkpoint), after = FieldValues(wanted);
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    const auto& [name, value] = after[i];
+    if (before[i].second == value) continue;
+    const std::string change = absl::StrCat(name, ": ", before[i].second, " -> ", value);
+    if (ResumableFields().count(name) == 0) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "cannot resume with another ", name, ": the checkpoint has ", before[i].second,
+          ", found ", value, "; try another --run directory, or leave it as it was"));
+    }
+    changed->push_back(change);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace headwise

@@ -1,0 +1,93 @@
+// TrainingRun: a decoder, its optimizer and its data, trained step by step into a run directory.
+//
+//   RUN/metrics.jsonl      one object a step
+//   RUN/run.textproto      the resolved configuration
+//   RUN/loss.svg           the curves so far
+//   RUN/step-N/            checkpoints (checkpoint.h)
+//   RUN/.lock              held by the process that trains
+//
+// A run is a function of its configuration and its text: the number of threads, interruptions and restarts change no bit of
+// the weights.
+#ifndef HEADWISE_MODEL_TRAIN_TRAINER_H_
+#define HEADWISE_MODEL_TRAIN_TRAINER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/io/file_system.h"
+#include "core/proto/config.pb.h"
+#include "kernels/common/thread_pool.h"
+#include "model/decoder.h"
+#include "model/report/metrics_log.h"
+#include "model/report/progress.h"
+#include "model/train/checkpoint.h"
+#include "model/train/stop_signal.h"
+#include "model/train/training_data.h"
+#include "optim/optimizer.h"
+
+namespace headwise {
+
+// How a run went.
+struct TrainingSummary {
+  std::int64_t first_step = 0;            // steps done before this process
+  std::int64_t steps = 0;                 // steps done now
+  bool interrupted = false;               // stopped by a signal before the last step
+  std::int64_t skipped_steps = 0;         // of this process
+  double first_loss = 0, last_loss = 0;   // of this process, nats per token
+  std::optional<double> validation_loss;  // the last one, nats per token
+  double seconds = 0;                     // in training steps
+  std::int64_t tokens = 0;                // trained on by this process
+  std::string checkpoint;                 // the last one's directory
+};
+
+class TrainingRun {
+ public:
+  // Makes or reopens a run. `config` is resolved and valid; with `resume` the weights, optimizer state and position come from
+  // it, otherwise weights are drawn from the seed. Creates `directory`. kFailedPrecondition if another process trains there.
+  static absl::StatusOr<std::unique_ptr<TrainingRun>> Create(
+      const RunConfig& config, const std::string& directory,
+      const std::optional<FoundCheckpoint>& resume, ThreadPool& pool);
+  ~TrainingRun();
+
+  // Trains to config.training.steps, or until `stop` (may be null), saving and validating as configured, and always at the
+  // end. `progress` may be null. kAborted if gradients stay non-finite; the last checkpoint is then left as it was.
+  absl::StatusOr<TrainingSummary> Run(Progress* progress, const StopSignal* stop, ThreadPool& pool);
+
+  // Mean loss over config.training.eval_batches validation batches, nats per token.
+  double Validate(ThreadPool& pool);
+
+  Decoder& decoder() { return *decoder_; }
+  const Optimizer& optimizer() const { return *optimizer_; }
+  const TrainingData& data() const { return data_; }
+  std::int64_t step() const { return step_; }
+  // For tests: watches every durable write of a save.
+  void set_file_hook(FileHook hook) { hook_ = std::move(hook); }
+
+ private:
+  TrainingRun(const RunConfig& config, std::string directory, TrainingData data);
+
+  // One optimizer step; step_ counts it.
+  StepMetrics Step(ThreadPool& pool);
+  // Writes step-<step_>/ and loss.svg.
+  absl::Status Save();
+  absl::Status WriteLossPlot();
+
+  RunConfig config_;
+  std::string directory_;
+  TrainingData data_;
+  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<class GradientAccumulator> accumulator_;
+  std::optional<MetricsLog> metrics_;
+  int lock_ = -1;          // file descriptor of RUN/.lock
+  std::int64_t step_ = 0;  // optimizer steps done
+  FileHook hook_;
+};
+
+}  // namespace headwise
+
+#endif  // HEADWISE_MODEL_TRAIN_TRAINER_H_

@@ -1,0 +1,126 @@
+#include "model/train/training_data.h"
+
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "core/io/token_file.h"
+#include "kernels/cross_entropy/cross_entropy.h"
+#include "model/train/permutation.h"
+
+namespace headwise {
+
+TrainingData::TrainingData(std::vector<std::int32_t> tokens, std::int64_t split,
+                           std::int64_t sequence_length, std::int64_t separator)
+    : tokens_(std::move(tokens)),
+      split_(split),
+      sequence_length_(sequence_length),
+      separator_(separator) {}
+
+absl::StatusOr<TrainingData> TrainingData::FromTokens(std::vector<std::int32_t> tokens,
+                                                      const DataConfig& data,
+                                                      std::int64_t sequence_length) {
+  HW_CHECK_GE(sequence_length, 1);
+  const std::int64_t n = static_cast<std::int64_t>(tokens.size());
+  const double fraction = data.validation_fraction();
+  if (!(fraction > 0 && fraction < 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.validation_fraction: expected a number in (0, 1), found ", fraction));
+  }
+  const std::int64_t split =
+      n - static_cast<std::int64_t>(std::ceil(fraction * static_cast<double>(n)));
+  const std::int64_t needed = sequence_length + 1;
+  if (split < needed || n - split < needed) {
+    return absl::OutOfRangeError(absl::StrCat(
+        data.path(), ": has ", n, " tokens, which makes ", split, " for training and ", n - split,
+        " for validation; each split needs at least training.sequence_length + 1 = ", needed,
+        "; try a longer text, a shorter sequence or another data.validation_fraction"));
+  }
+  return TrainingData(std::move(tokens), split, sequence_length, data.document_separator());
+}
+
+absl::StatusOr<TrainingData> TrainingData::Load(const DataConfig& data, std::int64_t vocab_size,
+                                                std::int64_t sequence_length) {
+  TokenFileFormat format = TokenFileFormat::kBytes;
+  switch (data.format()) {
+    case UINT16:
+      format = TokenFileFormat::kUint16;
+      break;
+    case UINT32:
+      format = TokenFileFormat::kUint32;
+      break;
+    case LLM_C:
+      format = TokenFileFormat::kLlmC;
+      break;
+    default:
+      break;
+  }
+  HW_ASSIGN_OR_RETURN(std::vector<std::int32_t> tokens,
+                      ReadTokenFile(data.path(), format, vocab_size));
+  return FromTokens(std::move(tokens), data, sequence_length);
+}
+
+void TrainingData::AppendWindow(std::int64_t begin, TokenBatch* batch) const {
+  std::int64_t document = static_cast<std::int64_t>(batch->inputs.size());
+  for (std::int64_t i = 0; i < sequence_length_; ++i) {
+    const std::int64_t at = static_cast<std::int64_t>(batch->inputs.size());
+    const bool ends_document = separator_ >= 0 && tokens_[begin + i] == separator_;
+    batch->inputs.push_back(tokens_[begin + i]);
+    batch->targets.push_back(ends_document ? kIgnoredTarget : tokens_[begin + i + 1]);
+    batch->positions.push_back(at - document);
+    if (ends_document || i + 1 == sequence_length_) {
+      const std::int64_t count = at + 1 - document;
+      batch->segments.push_back({.query_begin = document,
+                                 .num_queries = count,
+                                 .key_begin = document,
+                                 .num_keys = count});
+      document = at + 1;
+    }
+  }
+}
+
+TokenBatch TrainingData::TrainingBatch(std::uint64_t seed, std::int64_t first,
+                                       std::int64_t count) const {
+  TokenBatch batch;
+  const std::int64_t windows = training_windows();
+  for (std::int64_t i = first; i < first + count; ++i) {
+    const std::uint64_t epoch_key = MixKeys(seed, static_cast<std::uint64_t>(i / windows));
+    const std::uint64_t window = PermutedIndex(epoch_key, windows, i % windows);
+    AppendWindow(static_cast<std::int64_t>(window) * sequence_length_, &batch);
+  }
+  return batch;
+}
+
+TokenBatch TrainingData::ValidationBatch(std::int64_t first, std::int64_t count) const {
+  TokenBatch batch;
+  for (std::int64_t i = first; i < first + count; ++i) {
+    AppendWindow(split_ + i % validation_windows() * sequence_length_, &batch);
+  }
+  return batch;
+}
+
+double TrainingData::BigramEntropy() const {
+  std::map<std::int64_t, std::int64_t> pairs;
+  std::map<std::int32_t, std::int64_t> firsts;
+  for (std::size_t i = 0; i + 1 < tokens_.size(); ++i) {
+    ++pairs[(static_cast<std::int64_t>(tokens_[i]) << 32) | tokens_[i + 1]];
+    ++firsts[tokens_[i]];
+  }
+  double bits = 0;
+  for (const auto& [pair, n] : pairs) {
+    const double given = static_cast<double>(firsts[static_cast<std::int32_t>(pair >> 32)]);
+    bits -= static_cast<double>(n) * std::log2(static_cast<double>(n) / given);
+  }
+  return tokens_.size() < 2 ? 0 : bits / static_cast<double>(tokens_.size() - 1);
+}
+
+std::int64_t NumTargets(const TokenBatch& batch) {
+  std::int64_t n = 0;
+  for (const std::int32_t target : batch.targets) n += target != kIgnoredTarget;
+  return n;
+}
+
+}  // namespace headwise
