@@ -71,8 +71,8 @@ C AdjacentPairTree(absl::Span<const C> leaves) {
   return sum.Total();
 }
 
-// The tree over the rows of `leaves` [n, N], n >= 1, column by column; the total is left in row 0, the
-// other rows are overwritten.
+// The tree over the rows of `leaves` [n, N], n >= 1, column by column; the total is left in row 0,
+// the other rows are overwritten.
 template <typename C>
 void AdjacentPairTreeOfRows(RowSpan<C> leaves) {
   HW_CHECK_GE(leaves.rows, 1);
