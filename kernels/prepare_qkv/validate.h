@@ -1,0 +1,25 @@
+// What PrepareQkv and PrepareQkvBackward check before they write anything. Every backend calls
+// these with the same arguments, so that an error reads the same wherever the kernel runs.
+#ifndef HEADWISE_KERNELS_PREPARE_QKV_VALIDATE_H_
+#define HEADWISE_KERNELS_PREPARE_QKV_VALIDATE_H_
+
+#include "absl/status/status.h"
+#include "kernels/prepare_qkv/contract.h"
+
+namespace headwise {
+
+// kInvalidArgument: choices that do not go together, a wrong shape or stride, a missing or
+// unexpected weight, memory that overlaps. kOutOfRange: a position without a table row, naming the
+// token. kFailedPrecondition: this thread's floating-point environment. T is float, BFloat16 or
+// double.
+template <typename T>
+absl::Status ValidateForward(const QkvPreparation& op, const QkvInputs<T>& in,
+                             const QkvOutputs<T>& out);
+
+template <typename T>
+absl::Status ValidateBackward(const QkvPreparation& op, const QkvInputs<T>& in,
+                              const QkvGradients<T>& gradients, const PackedGradients<T>& out);
+
+}  // namespace headwise
+
+#endif  // HEADWISE_KERNELS_PREPARE_QKV_VALIDATE_H_
