@@ -1,13 +1,17 @@
 // groups: which update rule each parameter gets, and how Muon cuts it into blocks.
 //
-//   Muon    matrices of the hidden layers: packed qkv, query, key, value, attention gate and
-//   output, mlp, expert AdamW   embedding, output head, norms, biases, routers, and anything with
-//   fewer than two dimensions
+//   Muon    matrices of the hidden layers: packed qkv, query, key, value, attention gate,
+//           attention output, mlp, expert
+//   AdamW   embedding, output head, norms, biases, routers, and anything with fewer than two
+//           dimensions
 //
 // A three-dimensional expert [E, out, in] is E matrices, each orthogonalised on its own. Head
 // blocks are those that the parameter declares, coarsened to the granularity asked for; a matrix
 // that declares none is one block. Nothing is guessed from names or shapes. Only shapes are read,
 // so this also works on Device::kMeta.
+//
+// Separately stored query, key and value projections have each its own blocks: a kv group of a
+// query projection is its query heads alone.
 #ifndef HEADWISE_OPTIM_GROUPS_H_
 #define HEADWISE_OPTIM_GROUPS_H_
 

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "kernels/newton_schulz/coefficients.h"
 #include "optim/gradient_norm.h"
 
 namespace headwise {
@@ -17,30 +18,6 @@ bool FiniteInFloat(double x) { return std::isfinite(static_cast<float>(x)); }
 
 absl::Status OutOfRange(const char* field, const char* range, double found) {
   return absl::InvalidArgumentError(absl::StrCat(field, " must be ", range, ", found ", found));
-}
-
-absl::Status ValidateCoefficients(const NewtonSchulzCoefficients* coefficients) {
-  if (coefficients == nullptr) return absl::InvalidArgumentError("coefficients must not be null");
-  const auto error = [&](const std::string& what) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("coefficients \"", coefficients->name, "\" ", what));
-  };
-  if (coefficients->steps.empty()) return error("have no steps");
-  for (std::size_t i = 0; i < coefficients->steps.size(); ++i) {
-    const QuinticStep& step = coefficients->steps[i];
-    if (!std::isfinite(step.a) || !std::isfinite(step.b) || !std::isfinite(step.c)) {
-      return error(absl::StrCat("are not finite in step ", i + 1));
-    }
-  }
-  int previous = 0;
-  for (const int restart : coefficients->restarts_after) {
-    if (restart <= previous || restart >= static_cast<std::int64_t>(coefficients->steps.size())) {
-      return error(absl::StrCat("restart after step ", restart, "; restarts ascend and lie in [1, ",
-                                coefficients->steps.size(), ")"));
-    }
-    previous = restart;
-  }
-  return absl::OkStatus();
 }
 
 // "[768, 512]"
@@ -101,7 +78,13 @@ absl::Status ValidateMuonHyperparameters(const MuonHyperparameters& hyper) {
   if (hyper.learning_rate * hyper.weight_decay > 1) {
     return OutOfRange("weight_decay", "at most 1 / learning_rate", hyper.weight_decay);
   }
-  return ValidateCoefficients(hyper.coefficients);
+  if (hyper.gradient_scale != 1) {
+    return OutOfRange("gradient_scale", "1 (it is an argument of the step)", hyper.gradient_scale);
+  }
+  if (hyper.coefficients == nullptr) {
+    return absl::InvalidArgumentError("coefficients must not be null");
+  }
+  return CheckCoefficients(*hyper.coefficients);
 }
 
 Muon::Muon(const MuonHyperparameters& hyper, std::vector<Weight> weights)

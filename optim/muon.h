@@ -6,29 +6,32 @@
 // (fp32, zero at first):
 //
 //   m <- m + (1 - beta) (g - m)
-//   u  = g + beta (m - g)                   Nesterov; without it u = m
-//   O  = U V^T of u, block by block         five quintic Newton-Schulz steps
-//   (kernels/newton_schulz) w <- w (1 - lr wd) - lr scale O         scale by the block's shape
-//   (kernels/muon_step)
+//   u  = g + beta (m - g)             Nesterov; without it u = m
+//   O  ~ U V^T for u = U S V^T        block by block, kernels/newton_schulz
+//   w <- w (1 - lr wd) - lr scale O   scale by the block's shape, kernels/muon_step
 //
 // Keller Jordan et al., "Muon" (2024). Bits do not depend on the number of threads, on which other
 // weights are in the set or on their order; docs/numerics.md has the order of operations.
 //
-//   ThreadPool pool(8);
-//   std::vector<float> wqkv(768 * 512), wqkv_grad(768 * 512);                   // 8 query heads, 2
-//   kv heads, head_dim 64 std::vector<float> wo(512 * 512), wo_grad(512 * 512); const HeadBlocks
-//   heads = HeadBlocks::FromPacked(*PackedQkv::Interleaved({8, 2, 64}));
+//   // 8 query heads and 2 kv heads of 64 elements, model width 512.
+//   const HeadBlocks heads = HeadBlocks::FromPacked(*PackedQkv::Interleaved({8, 2, 64}));
+//   std::vector<float> wqkv(768 * 512), wqkv_grad(768 * 512);
+//   std::vector<float> wo(512 * 512), wo_grad(512 * 512);
 //
-//   absl::StatusOr<Muon> muon = Muon::Create(
-//       {.learning_rate = 0.02, .momentum = 0.95},
-//       {{.name = "wqkv", .value = {wqkv.data(), 768, 512}, .gradient = {wqkv_grad.data(), 768,
-//       512}, .blocks = heads},
-//        {.name = "wo", .value = {wo.data(), 512, 512}, .gradient = {wo_grad.data(), 512, 512}}});
+//   absl::StatusOr<Muon> muon = Muon::Create({.learning_rate = 0.02, .momentum = 0.95},
+//                                            {{.name = "wqkv",
+//                                              .value = {wqkv.data(), 768, 512},
+//                                              .gradient = {wqkv_grad.data(), 768, 512},
+//                                              .blocks = heads},
+//                                             {.name = "wo",
+//                                              .value = {wo.data(), 512, 512},
+//                                              .gradient = {wo_grad.data(), 512, 512}}});
 //   if (!muon.ok()) { ... muon.status() names the weight and the field ... }
+//   ThreadPool pool(8);
 //   for (...) {
 //     ... the backward pass fills wqkv_grad and wo_grad ...
 //     const MuonReport report = muon->Step(pool, schedule_factor);
-//     if (report.skipped) { ... report.non_finite is the weight whose gradient overflowed ... }
+//     if (report.skipped) { ... the gradient of report.non_finite overflowed ... }
 //   }
 //
 // Blocks are the caller's choice: one per head (HeadBlocks::FromPacked, Separate, Create), coarser
@@ -72,8 +75,8 @@ struct MuonReport {
 
 // kInvalidArgument names the field, its value and its range: 0 <= learning_rate, 0 <= weight_decay,
 // 0 <= momentum < 1, learning_rate * weight_decay <= 1 (more would turn the weights' signs), all
-// finite in fp32; coefficients present, with at least one step, finite, and restarts ascending
-// within the steps. A learning rate of 0 is legal: momentum still moves.
+// finite in fp32; coefficients that CheckCoefficients accepts. A learning rate of 0 is legal:
+// momentum still moves. gradient_scale must be 1 here: it is a matter of the single step.
 absl::Status ValidateMuonHyperparameters(const MuonHyperparameters& hyper);
 
 // Owns the momentum: as many bytes as the values. Movable. Not thread-safe.

@@ -10,16 +10,15 @@
 //
 // A step, in this order:
 //   1. The norm of all gradients, and the guard: if an element is NaN or >= 2^96 in magnitude, the
-//   step is skipped, and no
-//      value, no state and no counter changes.
+//      step is skipped, and no value, no state and no counter changes.
 //   2. The schedule's factor, which multiplies both learning rates.
 //   3. Clipping: gradients in clip_scope are multiplied by min(1, clip_norm / norm). The norm is of
-//   all gradients whatever the
-//      scope. By default only AdamW's are clipped: a Muon update does not depend on the gradient's
-//      scale, and a clipped gradient would only count less in the momentum.
-//   4. Muon for its groups (optim/muon.h), AdamW for its own (kernels/adamw; bias correction counts
-//   the steps that were not
-//      skipped; weight decay, if any, applies to every parameter of the group).
+//      all gradients whatever the scope. By default only AdamW's are clipped: a Muon update does
+//      not depend on the gradient's scale, and a clipped gradient would only count for less in the
+//      momentum.
+//   4. Muon for its groups (optim/muon.h), AdamW for its own (kernels/adamw). AdamW's bias
+//      correction counts the steps that were not skipped; weight decay, if any, applies to every
+//      parameter of the group, norms and biases too.
 //
 // The result's bits do not depend on the number of threads nor on the order of the parameters.
 //
@@ -75,10 +74,9 @@ class Optimizer {
 
   // Everything that a later step depends on, sorted by name; writing into it (loading a checkpoint)
   // is allowed between steps:
-  //   "adamw.m/<parameter>", "adamw.v/<parameter>"   fp32, the parameter's shape
+  //   "adamw.m/<parameter>", "adamw.v/<parameter>"   F32, the parameter's shape
   //   "adamw.updates"                                I64 [1], steps not skipped
-  //   "momentum/<parameter>"                         fp32, [rows, columns]: an expert batch [E,
-  //   out, in] as [E out, in]
+  //   "momentum/<parameter>"                         F32 [rows, columns]; experts [E out, in]
   virtual std::vector<NamedTensor> State() const = 0;
 };
 

@@ -48,8 +48,9 @@ struct Parameter {
   Tensor gradient;  // fp32, value's shape; written by the backward pass
   // Norm weights of q and k heads only, else undefined: the gradient before the tree over kv
   // groups, [G, D]. Micro-batches are summed here first (docs/numerics.md).
-  Tensor per_group_gradient;
-  std::optional<HeadBlocks> head_blocks;  // one block per head, declared at creation
+  Tensor per_group_gradient = {};
+  // One block per head, declared at creation.
+  std::optional<HeadBlocks> head_blocks = std::nullopt;
 };
 
 }  // namespace headwise

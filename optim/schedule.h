@@ -2,10 +2,11 @@
 //
 // With s the step (from 0), T the total, W = warmup_steps, D = decay_steps, f = final_fraction:
 //
-//   s < W                (s + 1) / (W + 1)           linear warm-up, every kind; step W is the
-//   first at 1 CONSTANT             1 COSINE               1 + (f - 1) (1 - cos(pi x)) / 2,   x =
-//   (s - W) / (T - 1 - W) LINEAR               1 + (f - 1) x,                     the same x
-//   WARMUP_STABLE_DECAY  1 until step T - 1 - D, then 1 + (f - 1) (s - (T - 1 - D)) / D
+//   s < W, every kind     (s + 1) / (W + 1)    linear warm-up; step W is the first at 1
+//   CONSTANT              1
+//   COSINE                1 + (f - 1) (1 - cos(pi x)) / 2,   x = (s - W) / (T - 1 - W)
+//   LINEAR                1 + (f - 1) x,                     the same x
+//   WARMUP_STABLE_DECAY   1 until step T - 1 - D, then 1 + (f - 1) (s - (T - 1 - D)) / D
 //
 // So exactly W steps lie below 1 before the peak, exactly D after the plateau, and the last step is
 // at f exactly. Where the decay has no room (COSINE and LINEAR with W >= T - 1) the factor stays 1.
