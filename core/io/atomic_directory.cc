@@ -101,7 +101,8 @@ absl::Status AtomicDirectory::Commit() {
     return fail(FileError(error, "rename the complete temporary directory to", path_));
   }
   finished_ = true;
-  // Until this has happened a power cut may undo the exchange, so the old directory is not touched before.
+  // Until this has happened a power cut may undo the exchange, so the old directory is not touched
+  // before.
   if (const int sync_error = files_.SyncPath(ParentDirectory(path_))) {
     return FileError(sync_error, "sync the directory of (which itself is complete)", path_);
   }

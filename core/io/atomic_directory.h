@@ -5,13 +5,14 @@
 //   HW_RETURN_IF_ERROR(WriteFileAtomically(step->PathOf("state.textproto"), state));
 //   HW_RETURN_IF_ERROR(step->Commit());
 //
-// Files are written, by any means, into a hidden temporary directory beside the destination. Commit() syncs every file and
-// directory in it, puts it in the destination's place in one step, and syncs the parent. An existing destination is
-// exchanged with the new directory and then removed; the file system must support that (ext4, xfs, btrfs and tmpfs do).
-// At every moment the destination is the old directory or the new one, whole.
+// Files are written, by any means, into a hidden temporary directory beside the destination.
+// Commit() syncs every file and directory in it, puts it in the destination's place in one step,
+// and syncs the parent. An existing destination is exchanged with the new directory and then
+// removed; the file system must support that (ext4, xfs, btrfs and tmpfs do). At every moment the
+// destination is the old directory or the new one, whole.
 //
-// A failed or abandoned AtomicDirectory removes what it wrote; what SIGKILL leaves behind, RemoveTemporaries() of
-// atomic_file.h removes. One thread at a time per object.
+// A failed or abandoned AtomicDirectory removes what it wrote; what SIGKILL leaves behind,
+// RemoveTemporaries() of atomic_file.h removes. One thread at a time per object.
 #ifndef HEADWISE_CORE_IO_ATOMIC_DIRECTORY_H_
 #define HEADWISE_CORE_IO_ATOMIC_DIRECTORY_H_
 
@@ -26,7 +27,8 @@ namespace headwise {
 
 class AtomicDirectory {
  public:
-  // Creates the temporary directory. The destination's parent must exist. `hook` is for tests: see file_system.h.
+  // Creates the temporary directory. The destination's parent must exist. `hook` is for tests: see
+  // file_system.h.
   static absl::StatusOr<std::unique_ptr<AtomicDirectory>> Create(const std::string& path,
                                                                  FileHook hook = nullptr);
 

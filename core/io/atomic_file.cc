@@ -83,7 +83,8 @@ void AtomicFile::CloseAndRemove() {
   if (fd_ < 0) return;
   ::close(fd_);
   fd_ = -1;
-  // Best effort: the caller learns of the error that led here, and the name marks the file as debris.
+  // Best effort: the caller learns of the error that led here, and the name marks the file as
+  // debris.
   files_.RemoveTree(temporary_path_);
 }
 

@@ -5,12 +5,15 @@
 //   HW_RETURN_IF_ERROR(file->Append(weights, bytes));
 //   HW_RETURN_IF_ERROR(file->Commit());
 //
-// The bytes go to a hidden temporary file beside the destination; Commit() syncs it, renames it over the destination and
-// syncs the directory. Whatever happens before the rename (an error, a full disk, SIGKILL, a power cut), the destination is
-// what it was before; after it, it is the new file, whole. A failed or abandoned AtomicFile removes its temporary file; what
-// SIGKILL leaves behind, RemoveTemporaries() removes. A destination that is a symbolic link is replaced, not followed.
+// The bytes go to a hidden temporary file beside the destination; Commit() syncs it, renames it
+// over the destination and syncs the directory. Whatever happens before the rename (an error, a
+// full disk, SIGKILL, a power cut), the destination is what it was before; after it, it is the new
+// file, whole. A failed or abandoned AtomicFile removes its temporary file; what SIGKILL leaves
+// behind, RemoveTemporaries() removes. A destination that is a symbolic link is replaced, not
+// followed.
 //
-// One thread at a time per object. Two objects, or two processes, may write the same destination: the last rename wins.
+// One thread at a time per object. Two objects, or two processes, may write the same destination:
+// the last rename wins.
 #ifndef HEADWISE_CORE_IO_ATOMIC_FILE_H_
 #define HEADWISE_CORE_IO_ATOMIC_FILE_H_
 
@@ -30,7 +33,8 @@ namespace headwise {
 struct AtomicFileOptions {
   // Bytes that will be appended in all, if known: only for the error message of a full disk.
   std::int64_t expected_bytes = 0;
-  // Small pieces are gathered into writes of this size; larger ones are split into writes of this size. > 0.
+  // Small pieces are gathered into writes of this size; larger ones are split into writes of this
+  // size. > 0.
   std::int64_t buffer_bytes = std::int64_t{1} << 20;
   // For tests: see file_system.h.
   FileHook hook;
@@ -49,7 +53,8 @@ class AtomicFile {
 
   // The first error is kept: later calls return it again and do nothing.
   absl::Status Append(const void* data, std::size_t bytes);
-  // Once. If only the last step (syncing the directory) fails, the new file is already in place, and the error says so.
+  // Once. If only the last step (syncing the directory) fails, the new file is already in place,
+  // and the error says so.
   absl::Status Commit();
 
   std::int64_t bytes_appended() const { return appended_; }
@@ -79,11 +84,12 @@ class AtomicFile {
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents,
                                  AtomicFileOptions options = {});
 
-// A name beside `path` that no other writer of this machine uses: directory/.name.tmp-<pid>-<attempt>.
+// A name beside `path` that no other writer of this machine uses:
+// directory/.name.tmp-<pid>-<attempt>.
 std::string TemporaryPathFor(const std::string& path, int attempt);
 
-// Removes the temporary files and directories that interrupted writers left in `directory`, and returns how many. Only for a
-// directory in which nobody else is writing.
+// Removes the temporary files and directories that interrupted writers left in `directory`, and
+// returns how many. Only for a directory in which nobody else is writing.
 absl::StatusOr<int> RemoveTemporaries(const std::string& directory, FileHook hook = nullptr);
 
 // The directory that holds `path`; "." for a bare name.

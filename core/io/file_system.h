@@ -1,13 +1,13 @@
-// FileSystem: the few system calls that durable writes are made of, each announced to a hook before it happens, so that a
-// test can make the n-th one fail or kill the process there.
+// FileSystem: the few system calls that durable writes are made of, each announced to a hook before
+// it happens, so that a test can make the n-th one fail or kill the process there.
 //
 //   int calls = 0;
 //   FileHook full_disk = [&](FileOperation operation, const std::string&) {
 //     return operation == FileOperation::kWrite && ++calls == 3 ? ENOSPC : 0;
 //   };
 //
-// Every function returns 0, or the errno value of the call that failed. Without a hook these are plain system calls.
-// Interrupted calls are repeated. Thread-safe if the hook is.
+// Every function returns 0, or the errno value of the call that failed. Without a hook these are
+// plain system calls. Interrupted calls are repeated. Thread-safe if the hook is.
 #ifndef HEADWISE_CORE_IO_FILE_SYSTEM_H_
 #define HEADWISE_CORE_IO_FILE_SYSTEM_H_
 
@@ -25,15 +25,16 @@ enum class FileOperation { kCreate, kWrite, kSync, kRename, kMakeDirectory, kRem
 // "create", "write", ...
 const char* Name(FileOperation operation);
 
-// Called before each operation with the path it is about to touch. Returns 0 to let it happen, or an errno value with which
-// the operation then fails without happening.
+// Called before each operation with the path it is about to touch. Returns 0 to let it happen, or
+// an errno value with which the operation then fails without happening.
 using FileHook = std::function<int(FileOperation operation, const std::string& path)>;
 
 class FileSystem {
  public:
   explicit FileSystem(FileHook hook = nullptr) : hook_(std::move(hook)) {}
 
-  // Creates a file that does not exist yet and opens it for writing; *fd is then the caller's to close.
+  // Creates a file that does not exist yet and opens it for writing; *fd is then the caller's to
+  // close.
   int Create(const std::string& path, int* fd) const;
   // All of `bytes`, in as many calls as the system needs. `path` is for the hook.
   int Write(int fd, const std::string& path, const void* data, std::size_t bytes) const;
@@ -57,8 +58,8 @@ class FileSystem {
   FileHook hook_;
 };
 
-// "cannot <what> <path>: No space left on device; <what to try>" as the status that fits the errno value: kNotFound,
-// kPermissionDenied, kResourceExhausted (disk full or over quota), ...
+// "cannot <what> <path>: No space left on device; <what to try>" as the status that fits the errno
+// value: kNotFound, kPermissionDenied, kResourceExhausted (disk full or over quota), ...
 absl::Status FileError(int error, const std::string& what, const std::string& path);
 
 }  // namespace headwise

@@ -1,4 +1,5 @@
-// Tools for tests of durable writes: count the operations of a save, make the n-th one fail, or kill the process there.
+// Tools for tests of durable writes: count the operations of a save, make the n-th one fail, or
+// kill the process there.
 //
 //   const int operations = CountOperations([&](FileHook hook) { return Save(path, hook); });
 //   for (int n = 0; n < operations; ++n) {
@@ -19,18 +20,20 @@ namespace headwise {
 
 using SaveFunction = std::function<absl::Status(FileHook hook)>;
 
-// Runs `save`, which must succeed (checked), and returns "create", "write", ... in the order in which they happened.
+// Runs `save`, which must succeed (checked), and returns "create", "write", ... in the order in
+// which they happened.
 std::vector<std::string> RecordOperations(const SaveFunction& save);
 
 // How many there are.
 int CountOperations(const SaveFunction& save);
 
-// A hook that lets `n` operations happen, fails the next one with the errno value `error`, and lets the rest happen.
+// A hook that lets `n` operations happen, fails the next one with the errno value `error`, and lets
+// the rest happen.
 FileHook FailOperation(int n, int error);
 
-// Runs `save` in a child process that SIGKILLs itself when operation `n` (from 0) is about to happen, and waits for it.
-// Returns whether it was killed: false if the save has no operation `n` and ended on its own. The calling process must have
-// no other threads.
+// Runs `save` in a child process that SIGKILLs itself when operation `n` (from 0) is about to
+// happen, and waits for it. Returns whether it was killed: false if the save has no operation `n`
+// and ended on its own. The calling process must have no other threads.
 bool KilledAtOperation(int n, const SaveFunction& save);
 
 }  // namespace headwise
