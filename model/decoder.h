@@ -1,5 +1,6 @@
-// Decoder: the Muse-style transformer. Its parts are chosen by a ModelConfig; forward and backward are written by hand, op by
-// op (model/ops.h), so that a training step can be followed with the finger.
+// Decoder: the Muse-style transformer. Its parts are chosen by a ModelConfig; forward and backward
+// are written by hand, op by op (model/ops.h), so that a training step can be followed with the
+// finger.
 //
 //   h = norm(embedding[tokens])
 //   per layer: h = h + post(attention(pre(h)));  h = h + post(ffn(pre(h)))
@@ -7,10 +8,12 @@
 //
 //   auto decoder = *Decoder::Create(config, {.compute = DType::kBF16});
 //   decoder->Initialize(seed);
-//   const double loss = decoder->ForwardBackward(batch, 1.0 / tokens_of_step, pool);   // fills every gradient
+//   const double loss = decoder->ForwardBackward(batch, 1.0 / tokens_of_step, pool);   // fills
+//   every gradient
 //
-// Owns its parameters. Master weights and gradients are fp32; activations are options.compute. With Device::kMeta nothing is
-// allocated or computed: shapes and dtypes are checked, which works for any size.
+// Owns its parameters. Master weights and gradients are fp32; activations are options.compute. With
+// Device::kMeta nothing is allocated or computed: shapes and dtypes are checked, which works for
+// any size.
 #ifndef HEADWISE_MODEL_DECODER_H_
 #define HEADWISE_MODEL_DECODER_H_
 
@@ -30,19 +33,19 @@
 
 namespace headwise {
 
-// Tokens of one forward pass, sequences laid end to end. Positions count from the start of each document; a segment is a
-// document (or the part of it that a sequence holds).
+// Tokens of one forward pass, sequences laid end to end. Positions count from the start of each
+// document; a segment is a document (or the part of it that a sequence holds).
 struct TokenBatch {
-  std::vector<std::int32_t> inputs;         // [T]
-  std::vector<std::int32_t> targets;        // [T], kIgnoredTarget where there is none
-  std::vector<std::int64_t> positions;      // [T]
-  std::vector<AttentionSegment> segments;   // cover [0, T) in order
+  std::vector<std::int32_t> inputs;        // [T]
+  std::vector<std::int32_t> targets;       // [T], kIgnoredTarget where there is none
+  std::vector<std::int64_t> positions;     // [T]
+  std::vector<AttentionSegment> segments;  // cover [0, T) in order
 };
 
 struct DecoderOptions {
-  DType compute = DType::kF32;                  // kF32 or kBF16; kF64 for gradient tests (contract GEMM only)
+  DType compute = DType::kF32;  // kF32 or kBF16; kF64 for gradient tests (contract GEMM only)
   GemmBackend gemm = GemmBackend::kOneDnn;
-  Device device = Device::kCpu;                 // kCpu or kMeta
+  Device device = Device::kCpu;  // kCpu or kMeta
 };
 
 // Keys and values of the tokens seen so far, for a batch of rows that may differ in length.
@@ -58,29 +61,32 @@ class Decoder {
   virtual const ModelConfig& config() const = 0;
   virtual const DecoderOptions& options() const = 0;
 
-  // In definition order: embedding, layers, final norm, head. Pointers stay valid as long as the decoder.
+  // In definition order: embedding, layers, final norm, head. Pointers stay valid as long as the
+  // decoder.
   virtual const std::vector<Parameter*>& parameters() = 0;
 
-  // Draws every weight from the config's InitConfig. Each parameter's values depend on the seed and its name only.
+  // Draws every weight from the config's InitConfig. Each parameter's values depend on the seed and
+  // its name only.
   virtual void Initialize(std::uint64_t seed) = 0;
 
   // Call after weights have changed (optimizer step, loading): refreshes the low-precision copies.
   virtual void WeightsChanged(ThreadPool& pool) = 0;
 
-  // The sum of the batch's token losses (natural logarithm); overwrites every parameter's gradient with that of loss_scale
-  // times that sum.
+  // The sum of the batch's token losses (natural logarithm); overwrites every parameter's gradient
+  // with that of loss_scale times that sum.
   virtual double ForwardBackward(const TokenBatch& batch, double loss_scale, ThreadPool& pool) = 0;
 
   // The sum of the batch's token losses; no gradients.
   virtual double Loss(const TokenBatch& batch, ThreadPool& pool) = 0;
 
-  // A cache for `rows` sequences of at most max_tokens each (kInvalidArgument past max_sequence_length). Layers with a
-  // sliding window keep only what the window needs.
+  // A cache for `rows` sequences of at most max_tokens each (kInvalidArgument past
+  // max_sequence_length). Layers with a sliding window keep only what the window needs.
   virtual absl::StatusOr<std::unique_ptr<KvCache>> NewCache(std::int64_t rows,
                                                             std::int64_t max_tokens) const = 0;
 
-  // Appends tokens[r] to row r (a row may get none; prefill appends many, decode one) and returns the transformed logits
-  // fp32 [rows, V] after each row's last token (rows that got none are zero). Requires room in the cache (checked).
+  // Appends tokens[r] to row r (a row may get none; prefill appends many, decode one) and returns
+  // the transformed logits fp32 [rows, V] after each row's last token (rows that got none are
+  // zero). Requires room in the cache (checked).
   virtual Tensor Extend(KvCache& cache, absl::Span<const std::vector<std::int32_t>> tokens,
                         ThreadPool& pool) = 0;
 };

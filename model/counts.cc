@@ -1,0 +1,62 @@
+#include "model/counts.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/base/check.h"
+#include "model/config.h"
+
+namespace headwise {
+namespace {
+
+std::int64_t NormParameters(const NormConfig& norm, std::int64_t dim) {
+  return norm.style() == RMS || norm.style() == RMS_GAIN_CENTERED ? dim : 0;
+}
+
+// The mean over positions 0 ... length - 1 of min(position + 1, window).
+double MeanKeys(std::int64_t length, std::int64_t window) {
+  const auto n = static_cast<double>(length);
+  const double w = window == 0 ? n : static_cast<double>(std::min(window, length));
+  return (w * (w + 1) / 2 + (n - w) * w) / n;
+}
+
+}  // namespace
+
+ParameterCounts CountParameters(const ModelConfig& config) {
+  const AttentionConfig& a = config.attention();
+  const std::int64_t dim = config.dim();
+  const std::int64_t query_width = a.num_query_heads() * a.head_dim();
+  const std::int64_t packed_width = (a.num_query_heads() + 2 * a.num_kv_heads()) * a.head_dim();
+  const bool head_norm_weights =
+      a.head_norm() == HEAD_NORM_WEIGHTED || a.head_norm() == HEAD_NORM_GAIN_CENTERED;
+
+  std::int64_t matrices = packed_width * dim + dim * query_width;  // wqkv, wo
+  if (a.output_gate()) matrices += query_width * dim;
+  matrices += 3 * config.ffn().hidden_dim() * dim;
+  std::int64_t vectors = NormParameters(config.attention_norm(), dim) +
+                         NormParameters(config.post_attention_norm(), dim) +
+                         NormParameters(config.ffn_norm(), dim) +
+                         NormParameters(config.post_ffn_norm(), dim);
+  if (a.qkv_bias()) vectors += packed_width;
+  if (head_norm_weights) vectors += 2 * a.head_dim();
+
+  ParameterCounts counts;
+  counts.matmul = config.num_layers() * matrices + config.vocab_size() * dim;
+  counts.total = counts.matmul + config.num_layers() * vectors + config.vocab_size() * dim +
+                 NormParameters(config.embedding_norm(), dim) +
+                 NormParameters(config.final_norm(), dim);
+  return counts;
+}
+
+double TrainingFlopsPerToken(const ModelConfig& config, std::int64_t sequence_length) {
+  HW_CHECK_GT(sequence_length, 0);
+  const auto query_width =
+      static_cast<double>(config.attention().num_query_heads() * config.attention().head_dim());
+  double flops = 6.0 * static_cast<double>(CountParameters(config).matmul);
+  for (std::int64_t l = 0; l < config.num_layers(); ++l) {
+    flops += 12.0 * query_width * MeanKeys(sequence_length, LayerWindow(config, l));
+  }
+  return flops;
+}
+
+}  // namespace headwise

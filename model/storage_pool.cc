@@ -1,0 +1,99 @@
+#include "model/storage_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <map>
+#include <utility>
+
+#include "core/base/check.h"
+
+namespace headwise {
+namespace {
+
+constexpr std::int64_t kPage = 4096;
+constexpr std::int64_t kHugePage = std::int64_t{1} << 21;
+
+// Rounds up to a multiple of an eighth of the next power of two (at least a page), so that nearly
+// equal sizes share blocks and at most an eighth is wasted.
+std::int64_t BlockBytes(std::int64_t bytes) {
+  const auto ceiling = static_cast<std::int64_t>(
+      std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 1))));
+  const std::int64_t step = std::max(kPage, ceiling / 8);
+  return (std::max<std::int64_t>(bytes, 1) + step - 1) / step * step;
+}
+
+void* AllocateBlock(std::int64_t bytes) {
+  const bool huge = bytes >= kHugePage;
+  const std::int64_t alignment = huge ? kHugePage : kPage;
+  const std::int64_t padded = (bytes + alignment - 1) / alignment * alignment;
+  void* block =
+      std::aligned_alloc(static_cast<std::size_t>(alignment), static_cast<std::size_t>(padded));
+  HW_CHECK(block != nullptr) << "out of memory allocating " << padded << " bytes";
+#ifdef MADV_HUGEPAGE
+  // A hint; where it is refused the block has ordinary pages.
+  if (huge) (void)madvise(block, static_cast<std::size_t>(padded), MADV_HUGEPAGE);
+#endif
+  return block;
+}
+
+}  // namespace
+
+struct StoragePool::State {
+  std::multimap<std::int64_t, void*> idle;  // by size
+  std::int64_t in_use = 0;
+  std::int64_t idle_bytes = 0;
+  std::int64_t peak = 0;
+
+  ~State() { Trim(); }
+
+  void Trim() {
+    for (const auto& [bytes, block] : idle) std::free(block);
+    idle.clear();
+    idle_bytes = 0;
+  }
+
+  // The smallest idle block that fits without wasting more than half of it, or a new one.
+  std::pair<void*, std::int64_t> Take(std::int64_t bytes) {
+    const std::int64_t wanted = BlockBytes(bytes);
+    void* block = nullptr;
+    std::int64_t size = wanted;
+    const auto it = idle.lower_bound(wanted);
+    if (it != idle.end() && it->first <= 2 * wanted) {
+      size = it->first;
+      block = it->second;
+      idle.erase(it);
+      idle_bytes -= size;
+    } else {
+      block = AllocateBlock(wanted);
+    }
+    in_use += size;
+    peak = std::max(peak, in_use);
+    return {block, size};
+  }
+
+  void Return(void* block, std::int64_t size) {
+    idle.emplace(size, block);
+    in_use -= size;
+    idle_bytes += size;
+  }
+};
+
+StoragePool::StoragePool() : state_(std::make_shared<State>()) {}
+StoragePool::~StoragePool() = default;
+
+Tensor StoragePool::Empty(Shape shape, DType dtype) {
+  const auto [block, size] = state_->Take(NumElements(shape) * SizeOf(dtype));
+  std::shared_ptr<void> storage(block,
+                                [state = state_, size = size](void* p) { state->Return(p, size); });
+  return Tensor::FromStorage(std::move(storage), std::move(shape), dtype);
+}
+
+void StoragePool::Trim() { state_->Trim(); }
+std::int64_t StoragePool::bytes_in_use() const { return state_->in_use; }
+std::int64_t StoragePool::bytes_idle() const { return state_->idle_bytes; }
+std::int64_t StoragePool::peak_bytes_in_use() const { return state_->peak; }
+
+}  // namespace headwise

@@ -1,0 +1,24 @@
+// Small model configurations for tests.
+#ifndef HEADWISE_MODEL_TEST_CONFIG_H_
+#define HEADWISE_MODEL_TEST_CONFIG_H_
+
+#include "core/proto/config.pb.h"
+
+namespace headwise {
+
+// Every part of the decoder on: gain-centred, plain and scaleless norms at all six sites, packed
+// projection with bias, weighted q/k norms, query scale, output gate, windows shorter than the
+// sequences of the tests, NoPE layers, partial rotary dim, multiplier and soft cap. 4 layers, 4/2
+// heads of 8, dim 24, vocabulary 19, up to 64 positions.
+ModelConfig EverythingConfig();
+
+// The same decoder with the other choices: sectioned packing, gain-centred q/k norms, interleaved
+// pairing, no bias, and no embedding, post-attention or post-ffn norm.
+ModelConfig OtherwiseConfig();
+
+// Plain: RMS norms, RoPE on every layer, no q/k norm, no windows, no gate, no cap.
+ModelConfig PlainConfig();
+
+}  // namespace headwise
+
+#endif  // HEADWISE_MODEL_TEST_CONFIG_H_
