@@ -13,33 +13,17 @@
 #ifndef HEADWISE_KERNELS_NEWTON_SCHULZ_NEWTON_SCHULZ_H_
 #define HEADWISE_KERNELS_NEWTON_SCHULZ_NEWTON_SCHULZ_H_
 
-#include <string>
-#include <vector>
-
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "core/heads/head_blocks.h"
 #include "core/tensor/row_span.h"
 #include "kernels/common/thread_pool.h"
+#include "kernels/newton_schulz/coefficients.h"
 
 namespace headwise {
 
 // Bumped whenever the order of operations, and so some output bit, changes.
 inline constexpr int kNewtonSchulzContractVersion = 1;
-
-// One step: X <- a X + b (X X^T) X + c (X X^T)^2 X.
-struct QuinticStep {
-  float a = 0, b = 0, c = 0;
-};
-
-struct NewtonSchulzCoefficients {
-  std::string name;
-  std::vector<QuinticStep> steps;     // at least one
-  std::vector<int> restarts_after;    // ascending 1-based step numbers, each < steps.size(): X is rebuilt after them
-};
-
-// Five times (3.4445, -4.7750, 2.0315), no restart: the default of Muon.
-const NewtonSchulzCoefficients& Quintic5();
 
 // One matrix and its blocks. input and output [rows, cols], fp32, row-major, rows may be strided; output may be the input
 // itself (same data and stride) but must not overlap it otherwise. blocks->axis_size() is rows (kRows) or cols (kColumns).
