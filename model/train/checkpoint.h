@@ -43,6 +43,9 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindCheckpoint(const std::string&
 // Reads and checks the one checkpoint at `directory`.
 absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& directory);
 
+// `path` as a checkpoint, or the newest whole one of a run directory. kNotFound if it is neither.
+absl::StatusOr<FoundCheckpoint> OpenRunOrCheckpoint(const std::string& path);
+
 // Fills the parameters' values. kDataLoss names the first tensor that is missing, unknown or of another shape or dtype, found
 // and expected; the parameters are then unchanged.
 absl::Status LoadWeights(const FoundCheckpoint& checkpoint,

@@ -73,6 +73,11 @@ absl::Status ValidateRunConfig(const RunConfig& config) {
   return absl::OkStatus();
 }
 
+DecoderOptions DecoderOptionsOf(const TrainingConfig& training) {
+  return {.compute = training.compute_dtype() == BF16 ? DType::kBF16 : DType::kF32,
+          .gemm = training.gemm() == CONTRACT ? GemmBackend::kContract : GemmBackend::kOneDnn};
+}
+
 absl::Status CheckResumable(const RunConfig& checkpoint, const RunConfig& wanted,
                             std::vector<std::string>* changed) {
   const auto before = FieldValues(checkpoint), after = FieldValues(wanted);

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "core/proto/config.pb.h"
+#include "model/decoder.h"
 
 namespace headwise {
 
@@ -16,6 +17,9 @@ RunConfig ResolveRunConfig(RunConfig config);
 // kInvalidArgument names the first field that is wrong, its value and what it must be. Covers model, training and data; the
 // optimizer's settings are checked by Optimizer::Create.
 absl::Status ValidateRunConfig(const RunConfig& config);
+
+// The decoder's options that the settings name.
+DecoderOptions DecoderOptionsOf(const TrainingConfig& training);
 
 // Settings that may change when a run is resumed: how long it goes on, what it reports and keeps. Anything else would make it
 // another run: kFailedPrecondition names the first such field with both values. `changed` gets a line for each allowed change.

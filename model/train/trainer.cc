@@ -19,6 +19,7 @@
 #include "kernels/common/reductions.h"
 #include "model/gradient_accumulator.h"
 #include "model/report/line_plot.h"
+#include "model/train/run_config.h"
 
 namespace headwise {
 namespace {
@@ -45,11 +46,6 @@ absl::StatusOr<int> LockDirectory(const std::string& directory) {
       ": another process is training there; expected it to be free; wait, or try another --run"));
 }
 
-DecoderOptions OptionsOf(const TrainingConfig& training) {
-  return {.compute = training.compute_dtype() == BF16 ? DType::kBF16 : DType::kF32,
-          .gemm = training.gemm() == CONTRACT ? GemmBackend::kContract : GemmBackend::kOneDnn};
-}
-
 }  // namespace
 
 TrainingRun::TrainingRun(const RunConfig& config, std::string directory, TrainingData data)
@@ -66,7 +62,7 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Create(
                       TrainingData::Load(config.data(), config.model().vocab_size(),
                                          config.training().sequence_length()));
   HW_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder,
-                      Decoder::Create(config.model(), OptionsOf(config.training())));
+                      Decoder::Create(config.model(), DecoderOptionsOf(config.training())));
   HW_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> optimizer,
                       Optimizer::Create(config.optimizer(), decoder->parameters()));
 
@@ -90,6 +86,13 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Create(
                       MetricsLog::Open(directory + "/metrics.jsonl", run->step_));
   run->metrics_.emplace(std::move(metrics));
   return run;
+}
+
+absl::Status TrainingRun::InitializeFrom(const std::string& path, ThreadPool& pool) {
+  HW_ASSIGN_OR_RETURN(const FoundCheckpoint source, OpenRunOrCheckpoint(path));
+  HW_RETURN_IF_ERROR(LoadWeights(source, decoder_->parameters()));
+  decoder_->WeightsChanged(pool);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<TrainingSummary> TrainingRun::Run(Progress* progress, const StopSignal* stop,

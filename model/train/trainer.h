@@ -53,6 +53,9 @@ class TrainingRun {
       const std::optional<FoundCheckpoint>& resume, ThreadPool& pool);
   ~TrainingRun();
 
+  // Replaces the weights by those of a run or checkpoint; the optimizer and the step stay at their start.
+  absl::Status InitializeFrom(const std::string& path, ThreadPool& pool);
+
   // Trains to config.training.steps, or until `stop` (may be null), saving and validating as configured, and always at the
   // end. `progress` may be null. kAborted if gradients stay non-finite; the last checkpoint is then left as it was.
   absl::StatusOr<TrainingSummary> Run(Progress* progress, const StopSignal* stop, ThreadPool& pool);

@@ -1,0 +1,30 @@
+#include "model/cli/device.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/nearest_name.h"
+
+namespace headwise {
+
+absl::Status CheckDevice(const std::string& name) {
+  if (name == "cpu") return absl::OkStatus();
+  if (name == "cuda" || name == "cuda-emulated") {
+    return absl::UnimplementedError(absl::StrCat(
+        "--device ", name, ": this binary was built without CUDA; expected cpu; try --device cpu"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--device: expected cpu, cuda or cuda-emulated, found '", name, "'",
+                   DidYouMean(name, {"cpu", "cuda", "cuda-emulated"})));
+}
+
+int DefaultThreads() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+}  // namespace headwise

@@ -1,0 +1,107 @@
+// muse generate: streams a continuation of a prompt from a trained model.
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "kernels/common/thread_pool.h"
+#include "model/cli/commands.h"
+#include "model/cli/device.h"
+#include "model/cli/paths.h"
+#include "model/generate/generate.h"
+#include "model/report/progress.h"
+#include "model/train/checkpoint.h"
+
+namespace headwise {
+namespace {
+
+struct GenerateFlags {
+  std::string run;
+  std::string prompt;
+  bool has_prompt = false;
+  std::string device = "cpu";
+  int threads = 0;
+  GenerateOptions options;
+};
+
+absl::Status RunGenerate(GenerateFlags flags) {
+  HW_RETURN_IF_ERROR(CheckDevice(flags.device));
+  HW_RETURN_IF_ERROR(ValidateSamplerOptions(flags.options.sampler));
+  if (flags.run.empty()) {
+    HW_ASSIGN_OR_RETURN(flags.run, NewestRunDirectory());
+  }
+  HW_ASSIGN_OR_RETURN(const FoundCheckpoint checkpoint, OpenRunOrCheckpoint(flags.run));
+  const RunConfig& config = checkpoint.state.config();
+  HW_ASSIGN_OR_RETURN(
+      flags.options.prompt,
+      EncodePrompt(config, flags.has_prompt ? flags.prompt : DefaultPrompt(config)));
+  HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
+                      Decoder::Create(config.model(), DecoderOptionsOf(config.training())));
+  HW_RETURN_IF_ERROR(LoadWeights(checkpoint, decoder->parameters()));
+  ThreadPool pool(flags.threads > 0 ? flags.threads : DefaultThreads());
+  decoder->WeightsChanged(pool);
+
+  std::fprintf(stderr, "%s, step %d\n\n", checkpoint.directory.c_str(),
+               static_cast<int>(checkpoint.state.step()));
+  HW_ASSIGN_OR_RETURN(const GenerateReport report,
+                      Generate(*decoder, config.data(), flags.options, stdout, pool));
+  std::printf("\n");
+  std::fflush(stdout);
+  const auto rate = [](std::int64_t tokens, double seconds) {
+    return seconds > 0 ? FormatCount(static_cast<double>(tokens) / seconds) : std::string("n/a");
+  };
+  std::fprintf(stderr, "\nprefill %d tokens, %s tokens/s; decode %d tokens, %s tokens/s\n",
+               static_cast<int>(report.prompt_tokens),
+               rate(report.prompt_tokens, report.prefill_seconds).c_str(),
+               static_cast<int>(report.new_tokens),
+               rate(report.new_tokens - 1, report.decode_seconds).c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddGenerateCommand(CLI::App& app, Action* action) {
+  auto flags = std::make_shared<GenerateFlags>();
+  GenerateOptions& options = flags->options;
+  CLI::App* command =
+      app.add_subcommand("generate", "Streams a continuation of a prompt from a trained model");
+  command
+      ->add_option("--run", flags->run,
+                   "Run directory or one checkpoint of it [the newest under runs/]")
+      ->type_name("DIR");
+  CLI::Option* prompt = command
+                            ->add_option("--prompt", flags->prompt,
+                                         "Text to continue (ids for models without a text format)")
+                            ->type_name("TEXT");
+  command->add_option("--max-tokens", options.max_tokens, "New tokens [200]")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  command->add_option("--temperature", options.sampler.temperature, "0 is greedy [0.8]")
+      ->type_name("X");
+  command
+      ->add_option("--top-k", options.sampler.top_k, "Keeps the k most likely tokens; 0: all [0]")
+      ->type_name("K");
+  command
+      ->add_option("--top-p", options.sampler.top_p,
+                   "Keeps the most likely tokens of total probability p [1]")
+      ->type_name("P");
+  command
+      ->add_option("--min-p", options.sampler.min_p,
+                   "Keeps tokens of at least p times the largest probability [0]")
+      ->type_name("P");
+  command->add_option("--seed", options.sampler.seed, "Same seed, same text [0]")->type_name("N");
+  command->add_option("--stop", options.stop, "Ends the text where this comes")->type_name("TEXT");
+  command->add_option("--device", flags->device, "cpu, cuda or cuda-emulated [cpu]")
+      ->type_name("D");
+  command->add_option("--threads", flags->threads, "Threads; changes no result [all cores]")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  command->callback([flags, prompt, action] {
+    flags->has_prompt = prompt->count() > 0;
+    *action = [flags] { return RunGenerate(*flags); };
+  });
+}
+
+}  // namespace headwise

@@ -1,0 +1,237 @@
+// muse train: trains a preset or a configuration on text, and ends with a sample.
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/status_macros.h"
+#include "core/proto/message_fields.h"
+#include "kernels/common/thread_pool.h"
+#include "model/cli/commands.h"
+#include "model/cli/config_source.h"
+#include "model/cli/device.h"
+#include "model/cli/model_tables.h"
+#include "model/cli/paths.h"
+#include "model/config.h"
+#include "model/counts.h"
+#include "model/generate/generate.h"
+#include "model/presets/presets.h"
+#include "model/report/peak_flops.h"
+#include "model/report/progress.h"
+#include "model/train/checkpoint.h"
+#include "model/train/run_config.h"
+#include "model/train/stop_signal.h"
+#include "model/train/trainer.h"
+
+namespace headwise {
+namespace {
+
+constexpr char kDefaultPreset[] = "muse_demo";
+
+struct TrainFlags {
+  ConfigFlags config;
+  std::string run;   // run directory
+  std::string init;  // checkpoint to take weights from
+  std::int64_t steps = 0;
+  std::string device = "cpu";
+  int threads = 0;
+  bool dry_run = false;
+  bool print_config = false;
+  bool help_config = false;
+};
+
+// The configuration to run: flags over the checkpoint's (when resuming without --preset or --config) or the preset's.
+absl::StatusOr<RunConfig> WantedConfig(const TrainFlags& flags,
+                                       const std::optional<FoundCheckpoint>& resume) {
+  HW_ASSIGN_OR_RETURN(const RunConfig fallback,
+                      resume.has_value() ? absl::StatusOr<RunConfig>(resume->state.config())
+                                         : LoadPreset(kDefaultPreset));
+  HW_ASSIGN_OR_RETURN(RunConfig config, LoadBaseConfig(flags.config, fallback));
+  if (flags.steps > 0) config.mutable_training()->set_steps(flags.steps);
+  HW_RETURN_IF_ERROR(ApplySettings(flags.config, &config));
+  if (config.data().path().empty()) {
+    HW_ASSIGN_OR_RETURN(*config.mutable_data()->mutable_path(), DefaultTextPath());
+  }
+  config.mutable_data()->set_path(std::filesystem::absolute(config.data().path()).string());
+  config = ResolveRunConfig(config);
+  HW_RETURN_IF_ERROR(ValidateRunConfig(config));
+  return config;
+}
+
+// The layout check of every shape, forward and backward, without memory; and the tables.
+absl::Status PrintPlan(const RunConfig& config) {
+  HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> meta,
+                      Decoder::Create(config.model(), {.device = Device::kMeta}));
+  HW_ASSIGN_OR_RETURN(const std::vector<ParameterAssignment> assignments,
+                      AssignOptimizerGroups(config.optimizer(), meta->parameters()));
+  const TrainingConfig& t = config.training();
+  const std::int64_t tokens = t.batch_size() * t.sequence_length();
+  std::printf("%s\n%s\n%s\n", CompactConfig(config).c_str(), ParameterTable(assignments).c_str(),
+              MemoryTable(config, assignments).c_str());
+  std::printf("tokens      %d steps x %d sequences x %d = %s (%s a step)\n",
+              static_cast<int>(t.steps()), static_cast<int>(t.batch_size()),
+              static_cast<int>(t.sequence_length()),
+              FormatCount(static_cast<double>(tokens * t.steps())).c_str(),
+              FormatCount(static_cast<double>(tokens)).c_str());
+  return absl::OkStatus();
+}
+
+absl::Status PrintSample(TrainingRun& run, const RunConfig& config, ThreadPool& pool) {
+  const std::int64_t tokens = config.training().sample_tokens();
+  if (tokens == 0) return absl::OkStatus();
+  GenerateOptions options;
+  options.sampler.seed = config.training().seed();
+  options.max_tokens = tokens;
+  HW_ASSIGN_OR_RETURN(options.prompt, EncodePrompt(config, DefaultPrompt(config)));
+  std::printf("\nsample, temperature %g:\n", options.sampler.temperature);
+  HW_RETURN_IF_ERROR(Generate(run.decoder(), config.data(), options, stdout, pool).status());
+  std::printf("\n");
+  return absl::OkStatus();
+}
+
+void PrintEnd(const TrainingSummary& summary, const RunConfig& config, const std::string& directory,
+              double bigram_entropy) {
+  const double bits = 1 / std::log(2.0);
+  const char* unit = config.data().format() == BYTES ? "bits/byte" : "bits/token";
+  if (summary.steps > 0) {
+    std::printf("\n%s after step %d in %s: loss %.4f -> %.4f, %s tokens/s, peak memory %s%s\n",
+                summary.interrupted ? "stopped" : "done",
+                static_cast<int>(summary.first_step + summary.steps),
+                FormatDuration(summary.seconds).c_str(), summary.first_loss, summary.last_loss,
+                FormatCount(static_cast<double>(summary.tokens) / summary.seconds).c_str(),
+                FormatBytes(static_cast<double>(PeakResidentBytes())).c_str(),
+                summary.skipped_steps > 0 ? absl::StrCat(", ", summary.skipped_steps,
+                                                         " steps skipped (non-finite gradient)")
+                                                .c_str()
+                                          : "");
+  }
+  if (summary.validation_loss.has_value()) {
+    std::printf("validation %.4f %s (the text's bigram entropy: %.4f)\n",
+                *summary.validation_loss * bits, unit, bigram_entropy);
+  }
+  std::printf("checkpoint  %s\nmetrics     %s/metrics.jsonl, %s/loss.svg\n",
+              summary.checkpoint.c_str(), directory.c_str(), directory.c_str());
+  if (summary.interrupted) {
+    std::printf("to go on    muse train --run %s\n", directory.c_str());
+  } else {
+    std::printf("to go on    muse generate --run %s, or muse train --run %s --steps %d\n",
+                directory.c_str(), directory.c_str(),
+                static_cast<int>(2 * config.training().steps()));
+  }
+}
+
+absl::Status Train(const TrainFlags& flags) {
+  if (flags.help_config) {
+    std::fputs(ConfigReference().c_str(), stdout);
+    return absl::OkStatus();
+  }
+  HW_RETURN_IF_ERROR(CheckDevice(flags.device));
+  std::optional<FoundCheckpoint> resume;
+  if (!flags.run.empty()) {
+    HW_ASSIGN_OR_RETURN(resume, FindCheckpoint(flags.run));
+  }
+  HW_ASSIGN_OR_RETURN(const RunConfig config, WantedConfig(flags, resume));
+  if (flags.print_config) {
+    std::fputs(PrintAllFields(config).c_str(), stdout);
+    return absl::OkStatus();
+  }
+  std::vector<std::string> changes;
+  if (resume.has_value()) {
+    if (!flags.init.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--init: ", flags.run, " already holds a checkpoint to resume; expected an empty --run"));
+    }
+    HW_RETURN_IF_ERROR(CheckResumable(resume->state.config(), config, &changes));
+  }
+  HW_RETURN_IF_ERROR(PrintPlan(config));
+  if (flags.dry_run) {
+    std::printf("dry run: the configuration and every shape are right; nothing was trained\n");
+    return absl::OkStatus();
+  }
+
+  const std::string directory =
+      flags.run.empty() ? NewRunDirectory(config.model().name()) : flags.run;
+  ThreadPool pool(flags.threads > 0 ? flags.threads : DefaultThreads());
+  HW_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingRun> run,
+                      TrainingRun::Create(config, directory, resume, pool));
+  if (!flags.init.empty()) HW_RETURN_IF_ERROR(run->InitializeFrom(flags.init, pool));
+  const double bigram_entropy = run->data().BigramEntropy();
+  const double peak = MeasurePeakFlops(DecoderOptionsOf(config.training()).compute, pool);
+  std::printf(
+      "text        %s: %s tokens for training, %s for validation; bigram entropy %.4f bits/token\n",
+      config.data().path().c_str(),
+      FormatCount(static_cast<double>(run->data().training_tokens())).c_str(),
+      FormatCount(static_cast<double>(run->data().validation_tokens())).c_str(), bigram_entropy);
+  std::printf(
+      "device      cpu, %d threads; MFU against a measured %s matrix product of %s FLOP/s\n",
+      pool.num_threads(), config.training().compute_dtype() == BF16 ? "bf16" : "fp32",
+      FormatCount(peak).c_str());
+  std::printf("run         %s\n", directory.c_str());
+  if (resume.has_value()) {
+    for (const std::string& broken : resume->rejected)
+      std::printf("warning: skipped %s\n", broken.c_str());
+    std::printf("resumed     %s\n", resume->directory.c_str());
+    for (const std::string& change : changes) std::printf("changed     %s\n", change.c_str());
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+
+  const StopSignal stop;
+  Progress progress(stdout, run->step(), config.training().steps(),
+                    TrainingFlopsPerToken(config.model(), config.training().sequence_length()),
+                    peak);
+  HW_ASSIGN_OR_RETURN(const TrainingSummary summary, run->Run(&progress, &stop, pool));
+  PrintEnd(summary, config, directory, bigram_entropy);
+  return summary.interrupted ? absl::OkStatus() : PrintSample(*run, config, pool);
+}
+
+}  // namespace
+
+void AddTrainCommand(CLI::App& app, Action* action) {
+  auto flags = std::make_shared<TrainFlags>();
+  CLI::App* command = app.add_subcommand(
+      "train", "Trains on text: without flags, muse_demo on the text that tools/setup.sh brought");
+  command->add_option("--preset", flags->config.preset, "Name of a preset; see `muse info`")
+      ->type_name("NAME");
+  command
+      ->add_option("--config", flags->config.config_file,
+                   "RunConfig in text format, instead of a preset")
+      ->type_name("FILE");
+  command
+      ->add_option(
+          "--set", flags->config.sets,
+          "Overrides one setting, e.g. training.steps=100; may be repeated (see --help-config)")
+      ->type_name("PATH=VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      ->add_option("--run", flags->run,
+                   "Run directory; resumes if it holds a checkpoint [runs/NAME]")
+      ->type_name("DIR");
+  command->add_option("--init", flags->init, "Starts from the weights of a checkpoint")
+      ->type_name("DIR");
+  command->add_option("--steps", flags->steps, "Optimizer steps; short for --set training.steps=N")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  command->add_option("--device", flags->device, "cpu, cuda or cuda-emulated [cpu]")
+      ->type_name("D");
+  command->add_option("--threads", flags->threads, "Threads; changes no result [all cores]")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  command->add_flag("--dry-run", flags->dry_run,
+                    "Checks everything, prints the plan, trains nothing");
+  command->add_flag("--print-config", flags->print_config,
+                    "Prints the resolved configuration and stops");
+  command->add_flag("--help-config", flags->help_config,
+                    "Prints every setting with its meaning and stops");
+  command->callback([flags, action] { *action = [flags] { return Train(*flags); }; });
+}
+
+}  // namespace headwise

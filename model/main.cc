@@ -1,0 +1,76 @@
+// muse: trains, and generates text with, the reference model.
+//
+//   muse train                       muse_demo on the text that tools/setup.sh brought
+//   muse generate --prompt "..."     continues it with the newest run
+//   muse info                        the presets
+#include <malloc.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "core/base/nearest_name.h"
+#include "model/cli/commands.h"
+#include "model/cli/exit_code.h"
+#include "model/cli/paths.h"
+#include "model/cli/version.h"
+
+namespace headwise {
+namespace {
+
+// The parser's message, with the nearest name for a word that it did not know.
+std::string UsageError(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  std::vector<std::string> names;
+  const CLI::App* command = &app;
+  for (const CLI::App* sub : app.get_subcommands({})) {
+    names.push_back(sub->get_name());
+    if (sub->parsed()) command = sub;
+  }
+  if (command != &app) names.clear();
+  for (const CLI::Option* option : command->get_options())
+    names.push_back("--" + option->get_single_name());
+  std::string message = error.what();
+  for (char& c : message) c = c == '\n' ? ' ' : c;
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr &&
+      dynamic_cast<const CLI::RequiredError*>(&error) == nullptr) {
+    return message;
+  }
+  for (int i = 1; i < argc; ++i) {
+    std::string word = argv[i];
+    word = word.substr(0, word.find('='));
+    if (message.find(word) == std::string::npos) continue;
+    const std::string hint = DidYouMean(word, names);
+    if (!hint.empty()) return message + hint;
+  }
+  return message + "; see muse " + (command == &app ? "" : command->get_name() + " ") + "--help";
+}
+
+int Main(int argc, char** argv) {
+  // Activations are tens of megabytes: keep them in the heap between steps in place of mapping, and faulting in, fresh pages.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+
+  CLI::App app("Headwise's reference model: trains, and generates text, head by head.", "muse");
+  app.set_version_flag("--version", VersionText());
+  app.require_subcommand(1);
+  Action action;
+  AddTrainCommand(app, &action);
+  AddGenerateCommand(app, &action);
+  AddInfoCommand(app, &action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    std::fprintf(stderr, "error: %s\n", UsageError(app, error, argc, argv).c_str());
+    return kExitUsage;
+  }
+  if (const absl::Status status = EnterUserDirectory(); !status.ok()) return ReportError(status);
+  if (const absl::Status status = action(); !status.ok()) return ReportError(status);
+  return kExitOk;
+}
+
+}  // namespace
+}  // namespace headwise
+
+int main(int argc, char** argv) { return headwise::Main(argc, argv); }
