@@ -1,0 +1,81 @@
+#include "model/presets/presets.h"
+
+#include <cstddef>
+#include <map>
+#include <string>
+
+#include "google/protobuf/descriptor.h"
+#include "gtest/gtest.h"
+#include "model/config.h"
+#include "model/counts.h"
+
+namespace headwise {
+namespace {
+
+TEST(PresetsTest, EachParsesUnderItsNameAndIsValid) {
+  for (const Preset& preset : ListPresets()) {
+    const auto config = LoadPreset(preset.name);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->model().name(), preset.name);
+    EXPECT_TRUE(ValidateModelConfig(config->model()).ok()) << ValidateModelConfig(config->model());
+    EXPECT_LE(config->training().sequence_length(), config->model().max_sequence_length());
+    EXPECT_FALSE(preset.summary.empty());
+  }
+  EXPECT_EQ(ListPresets().front().name, "muse_demo");
+}
+
+// Counts how often each leaf field's name stands in a message with every field set once.
+void CountLeaves(const google::protobuf::Descriptor& message, std::map<std::string, int>* counts) {
+  for (int i = 0; i < message.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor& field = *message.field(i);
+    if (field.message_type() != nullptr) {
+      CountLeaves(*field.message_type(), counts);
+    } else {
+      ++(*counts)[field.name()];
+    }
+  }
+}
+
+TEST(PresetsTest, EveryFieldIsSetInTheText) {
+  std::map<std::string, int> leaves;
+  CountLeaves(*RunConfig::descriptor(), &leaves);
+  for (const Preset& preset : ListPresets()) {
+    for (const auto& [field, expected] : leaves) {
+      int found = 0;
+      const std::string key = " " + field + ":";
+      for (std::size_t at = preset.text.find(key); at != std::string::npos;
+           at = preset.text.find(key, at + 1)) {
+        ++found;
+      }
+      EXPECT_EQ(found, expected) << preset.name << ": " << field;
+    }
+  }
+}
+
+TEST(PresetsTest, DefaultsAreWrittenOut) {
+  for (const Preset& preset : ListPresets()) {
+    const ModelConfig model = LoadPreset(preset.name)->model();
+    EXPECT_EQ(ResolveModelConfig(model).SerializeAsString(), model.SerializeAsString())
+        << preset.name;
+  }
+}
+
+TEST(PresetsTest, Muse17mHasThePublishedSize) {
+  const ModelConfig model = LoadPreset("muse_17m")->model();
+  EXPECT_EQ(CountParameters(model).total, 17177088);
+}
+
+TEST(PresetsTest, MuseDemoHasAboutFiveMillionParameters) {
+  EXPECT_EQ(CountParameters(LoadPreset("muse_demo")->model()).total, 5249280);
+}
+
+TEST(PresetsTest, AnUnknownNameGetsTheNearest) {
+  const auto config = LoadPreset("muse_dmo");
+  EXPECT_EQ(config.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(std::string(config.status().message()),
+            "preset 'muse_dmo' does not exist; did you mean 'muse_demo'? presets: muse_demo, "
+            "muse_17m, muse_glimmer_tiny");
+}
+
+}  // namespace
+}  // namespace headwise
