@@ -54,7 +54,8 @@ TEST(MetricsLog, ResumingDropsLaterStepsAndATornLine) {
     ASSERT_TRUE(log.Append(Step(4)).ok());
   }
   std::vector<std::int64_t> steps;
-  for (const StepMetrics& m : *ReadMetrics(path)) steps.push_back(m.step);
+  const std::vector<StepMetrics> read = *ReadMetrics(path);
+  for (const StepMetrics& m : read) steps.push_back(m.step);
   EXPECT_THAT(steps, testing::ElementsAre(1, 2, 3, 4));
 }
 

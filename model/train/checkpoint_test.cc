@@ -29,7 +29,8 @@ struct State {
     b = {.name = "b", .value = Tensor::Empty({7}, DType::kF32, Device::kCpu)};
     momentum = Tensor::Empty({3, 5}, DType::kF32, Device::kCpu);
     for (const Tensor& t : {a.value, b.value, momentum}) {
-      for (std::int64_t i = 0; i < t.size(); ++i) t.data<float>()[i] = value + static_cast<float>(i);
+      for (std::int64_t i = 0; i < t.size(); ++i)
+        t.data<float>()[i] = value + static_cast<float>(i);
     }
   }
   std::vector<Parameter*> parameters() { return {&a, &b}; }
@@ -64,7 +65,8 @@ std::vector<float> Load(const FoundCheckpoint& found) {
   State state(-1);
   EXPECT_TRUE(LoadWeights(found, state.parameters()).ok());
   EXPECT_TRUE(LoadOptimizerState(found, state.optimizer()).ok());
-  return {state.a.value.data<float>()[0], state.b.value.data<float>()[0], state.momentum.data<float>()[0]};
+  return {state.a.value.data<float>()[0], state.b.value.data<float>()[0],
+          state.momentum.data<float>()[0]};
 }
 
 TEST_F(Checkpoint, RoundTripsAndTheNewestIsFound) {
@@ -98,7 +100,9 @@ TEST_F(Checkpoint, ABrokenOneIsNeverChosen) {
     EXPECT_THAT(found.rejected[0], HasSubstr("step-2"));
   };
   const auto remove = [](const std::string& path) { fs::remove(path); };
-  const auto truncate = [](const std::string& path) { fs::resize_file(path, fs::file_size(path) - 1); };
+  const auto truncate = [](const std::string& path) {
+    fs::resize_file(path, fs::file_size(path) - 1);
+  };
   const auto flip = [](const std::string& path) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(-3, std::ios::end);
@@ -110,8 +114,10 @@ TEST_F(Checkpoint, ABrokenOneIsNeverChosen) {
     damage(file, flip);
   }
   damage("state.textproto", remove);
-  damage("state.textproto", [](const std::string& path) { std::ofstream(path) << "step: 2 files {"; });
-  damage("state.textproto", [](const std::string& path) { std::ofstream(path) << "format_version: 1"; });
+  damage("state.textproto",
+         [](const std::string& path) { std::ofstream(path) << "step: 2 files {"; });
+  damage("state.textproto",
+         [](const std::string& path) { std::ofstream(path) << "format_version: 1"; });
 }
 
 TEST_F(Checkpoint, WhenEveryOneIsBrokenTheErrorSaysSo) {
@@ -129,7 +135,8 @@ TEST_F(Checkpoint, AnotherFormatVersionIsRefusedByName) {
   text.replace(text.find("format_version: 1"), 17, "format_version: 99");
   std::ofstream(run_ + "/step-1/state.textproto") << text;
   const absl::Status status = FindCheckpoint(run_).status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("format_version: expected version 1, found 99"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("format_version: expected version 1, found 99"));
 }
 
 TEST_F(Checkpoint, TensorsOfAnotherModelAreNamedAndNothingIsLoaded) {
@@ -142,7 +149,8 @@ TEST_F(Checkpoint, TensorsOfAnotherModelAreNamedAndNothingIsLoaded) {
   EXPECT_EQ(state.a.value.data<float>()[0], -1);
   EXPECT_THAT(std::string(LoadWeights(found, {&state.a}).message()), HasSubstr("unknown tensor b"));
   Parameter c{.name = "c", .value = state.a.value};
-  EXPECT_THAT(std::string(LoadWeights(found, {&c}).message()), HasSubstr("expected a tensor c, found none"));
+  EXPECT_THAT(std::string(LoadWeights(found, {&c}).message()),
+              HasSubstr("expected a tensor c, found none"));
 }
 
 TEST_F(Checkpoint, AFailingDiskLeavesTheOldOneAndNoTemporaries) {
@@ -152,11 +160,12 @@ TEST_F(Checkpoint, AFailingDiskLeavesTheOldOneAndNoTemporaries) {
     ASSERT_LT(n, 500);
     int calls = 0;
     bool failed_after_commit = false;
-    const absl::Status status = Save(run_, 2, 20, 0, [&](FileOperation operation, const std::string&) {
-      // Cleaning up is not what fails on a full disk.
-      if (operation == FileOperation::kRemove) return 0;
-      return calls++ == n ? ENOSPC : 0;
-    });
+    const absl::Status status =
+        Save(run_, 2, 20, 0, [&](FileOperation operation, const std::string&) {
+          // Cleaning up is not what fails on a full disk.
+          if (operation == FileOperation::kRemove) return 0;
+          return calls++ == n ? ENOSPC : 0;
+        });
     succeeded = status.ok();
     if (succeeded) break;
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
@@ -191,7 +200,8 @@ TEST_F(Checkpoint, KilledAtAnyOperationTheNextStartFindsAWholeOne) {
     const FoundCheckpoint found = **FindCheckpoint(run_);
     EXPECT_TRUE(found.rejected.empty()) << "killed at operation " << n << ": " << found.rejected[0];
     const float value = found.state.step() == 2 ? 20 : 10;
-    EXPECT_THAT(Load(found), testing::ElementsAre(value, value, value)) << "killed at operation " << n;
+    EXPECT_THAT(Load(found), testing::ElementsAre(value, value, value))
+        << "killed at operation " << n;
     if (WIFEXITED(outcome)) {
       EXPECT_EQ(WEXITSTATUS(outcome), 0);
       EXPECT_EQ(found.state.step(), 2);

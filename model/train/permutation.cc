@@ -1,5 +1,6 @@
 #include "model/train/permutation.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "core/base/check.h"
@@ -23,7 +24,7 @@ std::uint64_t MixKeys(std::uint64_t a, std::uint64_t b) { return Mix(Mix(a) ^ b)
 
 std::uint64_t PermutedIndex(std::uint64_t key, std::uint64_t n, std::uint64_t i) {
   HW_CHECK_LT(i, n);
-  const int half = std::max(1, (std::bit_width(n - 1) + 1) / 2);
+  const int half = std::max(1, static_cast<int>((std::bit_width(n - 1) + 1) / 2));
   const std::uint64_t mask = (std::uint64_t{1} << half) - 1;
   do {
     std::uint64_t left = i >> half, right = i & mask;
