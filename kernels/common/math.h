@@ -38,6 +38,9 @@
 //     z = Exp(-|x|)
 //     (z if x < 0, else 1) / (z + 1)
 //
+//   SigmoidPair(x)
+//     Sigmoid(x) and Sigmoid(-x), which is 1 - Sigmoid(x), from one exponential
+//
 //   Tanh(x)
 //     a = |x|
 //     s = a * a, y = fma(s * T(s), a, a)               if a < 0.625
@@ -172,12 +175,28 @@ inline D16 Log(D16 x) {
 inline float Sigmoid(float x) { return math_internal::SigmoidImpl(x); }
 inline double Sigmoid(double x) {
   const double z = std::exp(-std::abs(x));
-  return (x < 0 ? z : 1.0) / (1.0 + z);
+  return (x < 0 ? z : 1.0) / (z + 1.0);
 }
 [[gnu::always_inline]] inline F16 Sigmoid(F16 x) { return math_internal::SigmoidImpl(x); }
 inline D16 Sigmoid(D16 x) {
   return math_internal::EachLane(x, [](double v) { return Sigmoid(v); });
 }
+
+// {Sigmoid(x), Sigmoid(-x)}, the bits of both. V is float, F16, double or D16.
+template <typename V>
+struct SigmoidPair {
+  V value;
+  V complement;
+
+  [[gnu::always_inline]] explicit SigmoidPair(V x) {
+    const V one = LaneOf<V>(1);
+    const V z = Exp(-Abs(x));
+    const V sum = z + one;
+    const auto negative = x < V(LaneOf<V>(0));
+    value = Select(negative, z, one) / sum;
+    complement = Select(negative, one, z) / sum;
+  }
+};
 
 // Hyperbolic tangent.
 inline float Tanh(float x) { return math_internal::TanhImpl(x); }

@@ -130,6 +130,21 @@ TEST(Math, SigmoidAtItsEdges) {
   EXPECT_TRUE(std::isnan(Sigmoid(kNaN)));
 }
 
+TEST(Math, SigmoidPairIsSigmoidOnBothSides) {
+  Sweep(9973, [](const float* x) {
+    const SigmoidPair vector(Load(x));
+    for (int i = 0; i < kLanes; ++i) {
+      const SigmoidPair scalar(x[i]);
+      ASSERT_TRUE(SameBits(scalar.value, Sigmoid(x[i]))) << x[i];
+      ASSERT_TRUE(SameBits(scalar.complement, Sigmoid(-x[i]))) << x[i];
+      ASSERT_TRUE(SameBits(vector.value[i], scalar.value)) << x[i];
+      ASSERT_TRUE(SameBits(vector.complement[i], scalar.complement)) << x[i];
+    }
+  });
+  EXPECT_EQ(SigmoidPair(2.0).value, Sigmoid(2.0));
+  EXPECT_EQ(SigmoidPair(2.0).complement, Sigmoid(-2.0));
+}
+
 TEST(Math, TanhIsOddAndAccurateNearZero) {
   Sweep(99991, [](const float* x) {
     for (int i = 0; i < kLanes; ++i) ASSERT_TRUE(SameBits(Tanh(-x[i]), -Tanh(x[i]))) << x[i];

@@ -40,6 +40,9 @@
 // Without it a large kernel exhausts the inliner's budget and spills every vector through memory.
 #define HEADWISE_SIMD_INLINE [[gnu::always_inline]] inline
 
+// For lambdas over vectors: [](F16 x) HW_ALWAYS_INLINE { ... }.
+#define HW_ALWAYS_INLINE __attribute__((always_inline))
+
 namespace headwise {
 
 inline constexpr int kLanes = 16;
@@ -81,8 +84,8 @@ struct Vec16 {
   template <typename F, typename... V>
   HEADWISE_SIMD_INLINE static Vec16 Map(F f, const V&... v) {
     Vec16 r;
-    const auto at = [&](auto i) __attribute__((always_inline)) { r.part[i] = f(v.part[i]...); };
-    [&]<std::size_t... i>(std::index_sequence<i...>) __attribute__((always_inline)) {
+    const auto at = [&](auto i) HW_ALWAYS_INLINE { r.part[i] = f(v.part[i]...); };
+    [&]<std::size_t... i>(std::index_sequence<i...>) HW_ALWAYS_INLINE {
       (at(std::integral_constant<std::size_t, i>{}), ...);
     }
     (std::make_index_sequence<kParts>{});
@@ -325,7 +328,7 @@ HEADWISE_SIMD_INLINE Lane TreeOfPart(Part v, Op op) {
   if constexpr (n == 2) {
     return op(v[0], v[1]);
   } else {
-    return [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    return [&]<int... i>(std::integer_sequence<int, i...>) HW_ALWAYS_INLINE {
       return TreeOfPart<Lane, n / 2>(
           op(__builtin_shufflevector(v, v, i...), __builtin_shufflevector(v, v, (i + n / 2)...)),
           op);

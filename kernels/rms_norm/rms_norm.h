@@ -1,9 +1,36 @@
-// rms_norm: root-mean-square normalisation of rows (arXiv:1910.07467), three styles.
+// rms_norm: root-mean-square normalisation of rows (arXiv:1910.07467), in three styles.
 //
 //   r = 1 / sqrt(mean(x^2) + epsilon)
 //   kWeighted       y = (x r) w
-//   kGainCentered   y = (x r) (centre + w)      w starts at zero
+//   kGainCentered   y = (x r) (centre + w)      w usually starts at zero
 //   kScaleless      y = x r
+//
+//   RmsNorm norm{.style = RmsNormStyle::kWeighted, .epsilon = 1e-5f};
+//   RmsNormForward<BFloat16>(norm, x, weight, y, pool);
+//
+// T tokens, N the width normalised over. Storage T is float, BFloat16 or double; the arithmetic is in
+// fp32 (double for double), with one rounding to storage. Matrices are row spans with any stride and
+// alignment, not owned; rows may not overlap. Nothing is saved between forward and backward: the
+// backward recomputes r.
+//
+// Order of operations, each rounded once (same bits for any number of threads and any instruction
+// set; a row's bits depend on that row alone):
+//
+//   Sum over a row: 64 chains; element i belongs to chain i mod 64; a chain starts from +0 and takes
+//   its elements ascending, one fma each; then p[c] + p[c + h], h = 32, 16, 8, 4, 2, 1.
+//
+//   forward    v = S(x, x) / N + epsilon
+//              r = float(1 / sqrt(double(v)))     the correctly rounded reciprocal square root
+//              y = (x * r) * w'                   w' = w, or centre + w; kScaleless: y = x * r
+//   backward   xh = x * r
+//              h = dy * w'                        kScaleless: h = dy
+//              c = S(h, xh) / N
+//              dx = r * fma(-xh, c, h)
+//              dw: tiles of 64 tokens, in each acc = fma(dy, xh, acc) from +0, tokens ascending; then
+//              an adjacent-pair tree over tiles (kernels/common/reductions.h)
+//
+// A row of zeros gives zeros (r = 1 / sqrt(epsilon)); with an infinity in it r is 0 and 0 * infinity
+// makes that element NaN; a NaN makes the row NaN. Shapes that do not agree fail an HW_CHECK.
 #ifndef HEADWISE_KERNELS_RMS_NORM_RMS_NORM_H_
 #define HEADWISE_KERNELS_RMS_NORM_RMS_NORM_H_
 
@@ -14,6 +41,9 @@
 
 namespace headwise {
 
+// Bumped whenever the order of operations, and so some output bit, changes.
+inline constexpr int kRmsNormContractVersion = 1;
+
 enum class RmsNormStyle { kWeighted, kGainCentered, kScaleless };
 
 struct RmsNorm {
@@ -22,13 +52,13 @@ struct RmsNorm {
   float centre = 1.0f;  // kGainCentered only
 };
 
-// x, y [T, N]; weight [N] (empty for kScaleless); y may be x itself. T is float, BFloat16 or double. One rounding, to y.
+// x (in), y (out) [T, N], y may be x itself; weight (in) [N], empty for kScaleless.
 template <typename T>
 void RmsNormForward(const RmsNorm& op, RowSpan<const T> x, absl::Span<const Compute<T>> weight,
                     RowSpan<T> y, ThreadPool& pool);
 
-// r is recomputed from x. dx [T, N] (may be dy itself), dweight [N] overwritten (empty for kScaleless); its sum over tokens:
-// tiles of 64 tokens, serial inside, adjacent-pair tree over tiles.
+// x, dy (in) [T, N]; weight (in) [N], empty for kScaleless. dx (out) [T, N] may be dy itself, not x;
+// dweight (out) [N], overwritten, empty for kScaleless; exact +0 where T = 0.
 template <typename T>
 void RmsNormBackward(const RmsNorm& op, RowSpan<const T> x, absl::Span<const Compute<T>> weight,
                      RowSpan<const T> dy, RowSpan<T> dx, absl::Span<Compute<T>> dweight,

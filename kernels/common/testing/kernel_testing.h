@@ -87,7 +87,8 @@ void Fill(TestMatrix<T>& m, std::uint64_t seed, double scale = 1.0) {
   }
 }
 
-// As Fill; then one element in eight becomes +-0, a subnormal, huge, infinite or NaN.
+// As Fill; then one element in 8 (16, 32, 64 in the rows that follow) becomes +-0, a subnormal, huge,
+// infinite or NaN.
 template <typename T>
 void FillWithSpecials(TestMatrix<T>& m, std::uint64_t seed, double scale = 1.0) {
   using C = Compute<T>;
@@ -108,7 +109,8 @@ void FillWithSpecials(TestMatrix<T>& m, std::uint64_t seed, double scale = 1.0) 
   std::mt19937_64 random(seed + 1);
   for (std::int64_t r = 0; r < m.rows(); ++r) {
     for (std::int64_t c = 0; c < m.width(); ++c) {
-      if (random() % 8 == 0) m.at(r, c) = Narrow<T>(specials[random() % std::size(specials)]);
+      if (random() % (8 << r % 4) == 0)
+        m.at(r, c) = Narrow<T>(specials[random() % std::size(specials)]);
     }
   }
 }
