@@ -1,18 +1,15 @@
 #include "kernels/gemm/gemm.h"
 
-#include <algorithm>
 #include <type_traits>
-#include <vector>
 
 #include "core/base/check.h"
+#include "kernels/common/reductions.h"
 #include "kernels/gemm/contract_product.h"
 #include "kernels/gemm/onednn_product.h"
 #include "kernels/gemm/product.h"
 
 namespace headwise {
 namespace {
-
-constexpr std::int64_t kBiasTile = 64;
 
 // The backend's product, and what no backend does: empty dimensions.
 template <typename TIn, typename TOut>
@@ -101,31 +98,13 @@ void LinearBackwardWeight(GemmBackend backend, RowSpan<const T> dy, RowSpan<cons
 template <typename T>
 void LinearBackwardBias(RowSpan<const T> dy, absl::Span<Compute<T>> dbias, ThreadPool& pool) {
   using C = Compute<T>;
-  const std::int64_t width = dy.width;
-  HW_CHECK_EQ(static_cast<std::int64_t>(dbias.size()), width) << "dbias and dy";
-  const std::int64_t tiles = (dy.rows + kBiasTile - 1) / kBiasTile;
-  if (tiles == 0) {
-    std::fill(dbias.begin(), dbias.end(), C{0});
-    return;
-  }
-  std::vector<C> partial(tiles * width, C{0});
-  pool.ParallelFor(tiles, [&](std::int64_t tile) {
-    C* sum = &partial[tile * width];
-    const std::int64_t end = std::min(dy.rows, (tile + 1) * kBiasTile);
-    for (std::int64_t t = tile * kBiasTile; t < end; ++t) {
+  HW_CHECK_EQ(static_cast<std::int64_t>(dbias.size()), dy.width) << "dbias and dy";
+  SumOverTokens(dy.rows, dbias, pool, [&](std::int64_t begin, std::int64_t end, C* sum) {
+    for (std::int64_t t = begin; t < end; ++t) {
       const T* row = dy.row(t);
-      for (std::int64_t n = 0; n < width; ++n) sum[n] += Widen(row[n]);
+      for (std::int64_t n = 0; n < dy.width; ++n) sum[n] += Widen(row[n]);
     }
   });
-  // The tree over tiles, in place. A chain from +0 is never -0, so padding with +0 would change
-  // nothing.
-  for (std::int64_t step = 1; step < tiles; step *= 2) {
-    for (std::int64_t i = 0; i + step < tiles; i += 2 * step) {
-      for (std::int64_t n = 0; n < width; ++n)
-        partial[i * width + n] += partial[(i + step) * width + n];
-    }
-  }
-  std::copy_n(partial.begin(), width, dbias.begin());
 }
 
 #define HEADWISE_GEMM_INSTANTIATE(TIn, TOut)                                               \

@@ -17,9 +17,8 @@ class GemmThreads : public testing::Test {
     const auto expected = p.Run(backend, one);
     for (const int threads : {2, 3}) {
       ThreadPool pool(threads);
-      EXPECT_TRUE(SameBits(p.Run(backend, pool), expected))
-          << Name(backend) << " product " << static_cast<int>(which) << " " << sizes << " on "
-          << threads << " threads";
+      SCOPED_TRACE(testing::Message() << Name(backend) << " on " << threads << " threads");
+      headwise::ExpectSameBits(p.Run(backend, pool), expected, which, sizes);
     }
   }
 };
