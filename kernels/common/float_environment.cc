@@ -23,6 +23,16 @@ absl::Status CheckFloatEnvironment() {
         "subnormal numbers of this thread: found flushed to zero (FTZ or DAZ is set in MXCSR), "
         "expected kept; clear both bits, or load no library linked with -ffast-math");
   }
+  // x^2 rounds to 1 + 2^-11; the exact square is 2^-24 more, which an fma would keep.
+  volatile float x = 0x1.001p0f;
+  volatile float minus_rounded_square = -0x1.002p0f;
+  const float factor = x;
+  const float term = minus_rounded_square;
+  if (factor * factor + term != 0.0f) {
+    return absl::FailedPreconditionError(
+        "this program's compiler flags: found a*b+c contracted to an fma, which changes bits; add "
+        "what headwise.bazelrc has to the .bazelrc: build --copt=-ffp-contract=off");
+  }
   return absl::OkStatus();
 }
 

@@ -1,5 +1,6 @@
 // The floating-point environment that the bitwise contracts assume: rounding to nearest, and
-// subnormal numbers neither read nor written as zero.
+// subnormal numbers neither read nor written as zero; and a compiler that was told not to contract
+// a*b+c to an fma (headwise.bazelrc has the flag: g++ contracts unless told not to).
 //
 // Libraries loaded with -ffast-math and some audio code switch subnormals off for a whole thread
 // (the FTZ and DAZ bits of MXCSR). A kernel that promises bits asks first:
