@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Prints the polynomial coefficients of math.h. Needs mpmath; not part of the build.
 
-Each polynomial is the minimax one for the relative error of the function it serves, found by a Remez
-exchange in 60 digits. Coefficients are rounded to fp32 one at a time, lowest degree first; after each
-the rest are fitted again, so that they make up for the rounding.
+Each polynomial is the minimax one for the relative error of the function it serves, found by a
+Remez exchange in 60 digits. Coefficients are rounded to fp32 one at a time, lowest degree first;
+after each the rest are fitted again, so that they make up for the rounding.
 """
 from mpmath import cos, exp, frexp, log, lu_solve, matrix, mp, mpf, nint, pi, sqrt, tanh
 

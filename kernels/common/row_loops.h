@@ -69,8 +69,8 @@ template <typename F>
 }
 
 // A row of n elements reduced by 64 independent chains and a tree: element i belongs to chain
-// i mod 64, each chain starts from +0 and is serial, ascending; then p[c] + p[c + h] for h = 32, 16,
-// 8, 4, 2, 1.
+// i mod 64, each chain starts from +0 and is serial, ascending; then p[c] + p[c + h] for h = 32,
+// 16, 8, 4, 2, 1.
 //
 // step(acc, at) -> acc advances sixteen chains by one element each, as `at` loads them. Lanes past
 // the end must leave their chain as it is: their loads give `fill`, 0 unless step asks for another.

@@ -2,8 +2,8 @@
 //
 //   bazel run //kernels/rms_norm:benchmark
 //
-// Forward reads x and writes y; backward reads x and dy and writes dx (a row is read twice, the second
-// time from cache). Arguments: threads.
+// Forward reads x and writes y; backward reads x and dy and writes dx (a row is read twice, the
+// second time from cache). Arguments: threads.
 #include "benchmark/benchmark.h"
 
 #include <cstring>

@@ -8,16 +8,16 @@
 //   RmsNorm norm{.style = RmsNormStyle::kWeighted, .epsilon = 1e-5f};
 //   RmsNormForward<BFloat16>(norm, x, weight, y, pool);
 //
-// T tokens, N the width normalised over. Storage T is float, BFloat16 or double; the arithmetic is in
-// fp32 (double for double), with one rounding to storage. Matrices are row spans with any stride and
-// alignment, not owned; rows may not overlap. Nothing is saved between forward and backward: the
-// backward recomputes r.
+// T tokens, N the width normalised over. Storage T is float, BFloat16 or double; the arithmetic is
+// in fp32 (double for double), with one rounding to storage. Matrices are row spans with any stride
+// and alignment, not owned; rows may not overlap. Nothing is saved between forward and backward:
+// the backward recomputes r.
 //
 // Order of operations, each rounded once (same bits for any number of threads and any instruction
 // set; a row's bits depend on that row alone):
 //
-//   Sum over a row: 64 chains; element i belongs to chain i mod 64; a chain starts from +0 and takes
-//   its elements ascending, one fma each; then p[c] + p[c + h], h = 32, 16, 8, 4, 2, 1.
+//   Sum over a row: 64 chains; element i belongs to chain i mod 64; a chain starts from +0 and
+//   takes its elements ascending, one fma each; then p[c] + p[c + h], h = 32, 16, 8, 4, 2, 1.
 //
 //   forward    v = S(x, x) / N + epsilon
 //              r = float(1 / sqrt(double(v)))     the correctly rounded reciprocal square root
@@ -26,11 +26,12 @@
 //              h = dy * w'                        kScaleless: h = dy
 //              c = S(h, xh) / N
 //              dx = r * fma(-xh, c, h)
-//              dw: tiles of 64 tokens, in each acc = fma(dy, xh, acc) from +0, tokens ascending; then
-//              an adjacent-pair tree over tiles (kernels/common/reductions.h)
+//              dw: tiles of 64 tokens, in each acc = fma(dy, xh, acc) from +0, tokens ascending;
+//              then an adjacent-pair tree over tiles (kernels/common/reductions.h)
 //
-// A row of zeros gives zeros (r = 1 / sqrt(epsilon)); with an infinity in it r is 0 and 0 * infinity
-// makes that element NaN; a NaN makes the row NaN. Shapes that do not agree fail an HW_CHECK.
+// A row of zeros gives zeros (r = 1 / sqrt(epsilon)); with an infinity in it r is 0 and 0 *
+// infinity makes that element NaN; a NaN makes the row NaN. Shapes that do not agree fail an
+// HW_CHECK.
 #ifndef HEADWISE_KERNELS_RMS_NORM_RMS_NORM_H_
 #define HEADWISE_KERNELS_RMS_NORM_RMS_NORM_H_
 
@@ -57,8 +58,8 @@ template <typename T>
 void RmsNormForward(const RmsNorm& op, RowSpan<const T> x, absl::Span<const Compute<T>> weight,
                     RowSpan<T> y, ThreadPool& pool);
 
-// x, dy (in) [T, N]; weight (in) [N], empty for kScaleless. dx (out) [T, N] may be dy itself, not x;
-// dweight (out) [N], overwritten, empty for kScaleless; exact +0 where T = 0.
+// x, dy (in) [T, N]; weight (in) [N], empty for kScaleless. dx (out) [T, N] may be dy itself, not
+// x; dweight (out) [N], overwritten, empty for kScaleless; exact +0 where T = 0.
 template <typename T>
 void RmsNormBackward(const RmsNorm& op, RowSpan<const T> x, absl::Span<const Compute<T>> weight,
                      RowSpan<const T> dy, RowSpan<T> dx, absl::Span<Compute<T>> dweight,

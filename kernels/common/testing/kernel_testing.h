@@ -87,8 +87,8 @@ void Fill(TestMatrix<T>& m, std::uint64_t seed, double scale = 1.0) {
   }
 }
 
-// As Fill; then one element in 8 (16, 32, 64 in the rows that follow) becomes +-0, a subnormal, huge,
-// infinite or NaN.
+// As Fill; then one element in 8 (16, 32, 64 in the rows that follow) becomes +-0, a subnormal,
+// huge, infinite or NaN.
 template <typename T>
 void FillWithSpecials(TestMatrix<T>& m, std::uint64_t seed, double scale = 1.0) {
   using C = Compute<T>;
