@@ -36,6 +36,7 @@ void TransformLogits(const LogitTransform& op, RowSpan<const float> z, RowSpan<f
 
 // sum(losses) by an adjacent-pair tree in double: independent of threads.
 double SumLosses(absl::Span<const float> losses);
+double SumLosses(absl::Span<const double> losses);
 
 }  // namespace headwise
 
