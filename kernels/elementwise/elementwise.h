@@ -1,4 +1,13 @@
-// elementwise: the residual add, the sigmoid gate on attention's output, and conversions between storage types.
+// elementwise: the residual add, the sigmoid gate on attention's output, and conversions between
+// storage types.
+//
+//   Add<float>(residual, branch, residual, pool);       // in place
+//   Convert<float, BFloat16>(master, weights, pool);
+//
+// All matrices [T, N], row spans of any stride and alignment, not owned. Storage T is float,
+// BFloat16 or double; the arithmetic is in fp32 (double for double), one rounding to storage. Every
+// element's bits depend on that element alone. Where an output "may be" an input, data and stride
+// are the same; otherwise they do not overlap. Shapes that do not agree fail an HW_CHECK.
 #ifndef HEADWISE_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
 #define HEADWISE_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
 
@@ -8,21 +17,27 @@
 
 namespace headwise {
 
-// out = a + b, one rounding; all [T, N]; out may be a or b itself.
+// out = a + b; out may be a or b.
 template <typename T>
 void Add(RowSpan<const T> a, RowSpan<const T> b, RowSpan<T> out, ThreadPool& pool);
 
-// out = x * sigmoid(gate); all [T, N]; out may be x itself.
+// out = x * Sigmoid(gate); out may be x or gate. Sigmoid is the one of kernels/common/math.h.
 template <typename T>
-void SigmoidGateForward(RowSpan<const T> x, RowSpan<const T> gate, RowSpan<T> out, ThreadPool& pool);
+void SigmoidGateForward(RowSpan<const T> x, RowSpan<const T> gate, RowSpan<T> out,
+                        ThreadPool& pool);
 
-// dx = dout * sigmoid(gate), dgate = dout * x * sigmoid(gate) (1 - sigmoid(gate)); dx may be dout itself, dgate may be gate.
+// With s = Sigmoid(gate) and t = Sigmoid(-gate), which is 1 - s without cancellation:
+//
+//   dx = dout * s
+//   dgate = ((dout * x) * s) * t
+//
+// Each output may be any one of the inputs.
 template <typename T>
 void SigmoidGateBackward(RowSpan<const T> x, RowSpan<const T> gate, RowSpan<const T> dout,
                          RowSpan<T> dx, RowSpan<T> dgate, ThreadPool& pool);
 
-// out = in in the other type: exact when widening, one rounding when narrowing. (From, To): (float, BFloat16),
-// (BFloat16, float), (float, float).
+// out = in in the other type: exact when widening, one rounding when narrowing. (From, To): (float,
+// BFloat16), (BFloat16, float), (float, float).
 template <typename From, typename To>
 void Convert(RowSpan<const From> in, RowSpan<To> out, ThreadPool& pool);
 
