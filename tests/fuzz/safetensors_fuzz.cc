@@ -104,6 +104,12 @@ FuzzTarget MakeFuzzTarget() {
              R"("f4":{"dtype":"F4","shape":[8],"data_offsets":[0,4]}})",
              6),
       Framed(R"({"w":{"shape":[[[[[[[[[[[[]]]]]]]]]]]]}})", 0),
+      // One step from being accepted: an overlap that a gap makes up for, products that wrap.
+      Framed(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+             R"("b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})",
+             8),
+      Framed(R"({"w":{"dtype":"U8","shape":[4294967296,4294967296,0],"data_offsets":[0,0]}})", 0),
+      Framed(R"({"w":{"dtype":"U8","shape":[3,6148914691236517206],"data_offsets":[0,2]}})", 2),
       std::string("\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10),
   };
   target.dictionary = {"0",  "1",       "-1",      "4294967296", "9223372036854775807",
