@@ -1,35 +1,37 @@
 #include "model/train/training_data.h"
 
+#include <algorithm>
 #include <cmath>
-#include <map>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
-#include "core/io/token_file.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "model/train/permutation.h"
 
 namespace headwise {
 
-TrainingData::TrainingData(std::vector<std::int32_t> tokens, std::int64_t split,
-                           std::int64_t sequence_length, std::int64_t separator)
+TrainingData::TrainingData(TokenFile tokens, std::int64_t split, std::int64_t sequence_length,
+                           std::int64_t separator)
     : tokens_(std::move(tokens)),
       split_(split),
       sequence_length_(sequence_length),
       separator_(separator) {}
 
-absl::StatusOr<TrainingData> TrainingData::FromTokens(std::vector<std::int32_t> tokens,
-                                                      const DataConfig& data,
-                                                      std::int64_t sequence_length) {
+absl::StatusOr<TrainingData> TrainingData::Load(const DataConfig& data, std::int64_t vocab_size,
+                                                std::int64_t sequence_length) {
   HW_CHECK_GE(sequence_length, 1);
-  const std::int64_t n = static_cast<std::int64_t>(tokens.size());
+  TokenEncoding encoding = TokenEncoding::kBytes;
+  if (data.format() == UINT16) encoding = TokenEncoding::kUint16;
+  if (data.format() == UINT32) encoding = TokenEncoding::kUint32;
+  if (data.format() == LLM_C) encoding = TokenEncoding::kLlmC;
+  HW_ASSIGN_OR_RETURN(TokenFile tokens, TokenFile::Open(data.path(), {.encoding = encoding,
+                                                                      .vocab_size = vocab_size}));
+  const std::int64_t n = tokens.size();
   const double fraction = data.validation_fraction();
-  if (!(fraction > 0 && fraction < 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data.validation_fraction: expected a number in (0, 1), found ", fraction));
-  }
+  HW_CHECK(fraction > 0 && fraction < 1) << "validation_fraction " << fraction;
   const std::int64_t split =
       n - static_cast<std::int64_t>(std::ceil(fraction * static_cast<double>(n)));
   const std::int64_t needed = sequence_length + 1;
@@ -40,27 +42,6 @@ absl::StatusOr<TrainingData> TrainingData::FromTokens(std::vector<std::int32_t> 
         "; try a longer text, a shorter sequence or another data.validation_fraction"));
   }
   return TrainingData(std::move(tokens), split, sequence_length, data.document_separator());
-}
-
-absl::StatusOr<TrainingData> TrainingData::Load(const DataConfig& data, std::int64_t vocab_size,
-                                                std::int64_t sequence_length) {
-  TokenFileFormat format = TokenFileFormat::kBytes;
-  switch (data.format()) {
-    case UINT16:
-      format = TokenFileFormat::kUint16;
-      break;
-    case UINT32:
-      format = TokenFileFormat::kUint32;
-      break;
-    case LLM_C:
-      format = TokenFileFormat::kLlmC;
-      break;
-    default:
-      break;
-  }
-  HW_ASSIGN_OR_RETURN(std::vector<std::int32_t> tokens,
-                      ReadTokenFile(data.path(), format, vocab_size));
-  return FromTokens(std::move(tokens), data, sequence_length);
 }
 
 void TrainingData::AppendWindow(std::int64_t begin, TokenBatch* batch) const {
@@ -103,18 +84,19 @@ TokenBatch TrainingData::ValidationBatch(std::int64_t first, std::int64_t count)
 }
 
 double TrainingData::BigramEntropy() const {
-  std::map<std::int64_t, std::int64_t> pairs;
-  std::map<std::int32_t, std::int64_t> firsts;
-  for (std::size_t i = 0; i + 1 < tokens_.size(); ++i) {
-    ++pairs[(static_cast<std::int64_t>(tokens_[i]) << 32) | tokens_[i + 1]];
+  const std::int64_t n = std::min<std::int64_t>(tokens_.size(), std::int64_t{1} << 24);
+  std::unordered_map<std::int64_t, std::int64_t> pairs;
+  std::unordered_map<std::int32_t, std::int64_t> firsts;
+  for (std::int64_t i = 0; i + 1 < n; ++i) {
+    ++pairs[(std::int64_t{tokens_[i]} << 32) | tokens_[i + 1]];
     ++firsts[tokens_[i]];
   }
   double bits = 0;
-  for (const auto& [pair, n] : pairs) {
+  for (const auto& [pair, count] : pairs) {
     const double given = static_cast<double>(firsts[static_cast<std::int32_t>(pair >> 32)]);
-    bits -= static_cast<double>(n) * std::log2(static_cast<double>(n) / given);
+    bits -= static_cast<double>(count) * std::log2(static_cast<double>(count) / given);
   }
-  return tokens_.size() < 2 ? 0 : bits / static_cast<double>(tokens_.size() - 1);
+  return n < 2 ? 0 : bits / static_cast<double>(n - 1);
 }
 
 std::int64_t NumTargets(const TokenBatch& batch) {

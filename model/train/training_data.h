@@ -10,9 +10,9 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/io/token_file.h"
 #include "core/proto/config.pb.h"
 #include "model/decoder.h"
 
@@ -24,33 +24,26 @@ class TrainingData {
   // splits too short for one sequence (names how many tokens are needed).
   static absl::StatusOr<TrainingData> Load(const DataConfig& data, std::int64_t vocab_size,
                                            std::int64_t sequence_length);
-  // The same from tokens in memory.
-  static absl::StatusOr<TrainingData> FromTokens(std::vector<std::int32_t> tokens,
-                                                 const DataConfig& data,
-                                                 std::int64_t sequence_length);
-
   // Training sequences [first, first + count) of the run, end to end.
   TokenBatch TrainingBatch(std::uint64_t seed, std::int64_t first, std::int64_t count) const;
   // Validation windows [first, first + count) in file order; wraps around.
   TokenBatch ValidationBatch(std::int64_t first, std::int64_t count) const;
 
   std::int64_t training_tokens() const { return split_; }
-  std::int64_t validation_tokens() const {
-    return static_cast<std::int64_t>(tokens_.size()) - split_;
-  }
+  std::int64_t validation_tokens() const { return tokens_.size() - split_; }
   std::int64_t training_windows() const { return (split_ - 1) / sequence_length_; }
   std::int64_t validation_windows() const { return (validation_tokens() - 1) / sequence_length_; }
 
-  // Entropy of a token given the one before it over the whole text, in bits per token: what a bigram model that has seen the
-  // text would reach. A yardstick for validation losses.
+  // Entropy of a token given the one before it, over the text's first 2^24 tokens, in bits per token: what a bigram model that
+  // has seen them would reach. A yardstick for validation losses.
   double BigramEntropy() const;
 
  private:
-  TrainingData(std::vector<std::int32_t> tokens, std::int64_t split, std::int64_t sequence_length,
+  TrainingData(TokenFile tokens, std::int64_t split, std::int64_t sequence_length,
                std::int64_t separator);
   void AppendWindow(std::int64_t begin, TokenBatch* batch) const;
 
-  std::vector<std::int32_t> tokens_;
+  TokenFile tokens_;
   std::int64_t split_ = 0;  // first validation token
   std::int64_t sequence_length_ = 0;
   std::int64_t separator_ = -1;

@@ -1,6 +1,7 @@
 #include "model/train/training_data.h"
 
 #include <cmath>
+#include <fstream>
 #include <numeric>
 #include <set>
 
@@ -22,14 +23,24 @@ std::vector<std::int32_t> Counting(int n) {
 
 DataConfig Config(double validation_fraction = 0.1, std::int64_t separator = -1) {
   DataConfig data;
-  data.set_path("text");
   data.set_validation_fraction(validation_fraction);
   data.set_document_separator(separator);
   return data;
 }
 
+// Writes the tokens to a file of 32-bit tokens and loads it.
+absl::StatusOr<TrainingData> Load(const std::vector<std::int32_t>& tokens, DataConfig data,
+                                  std::int64_t sequence_length = 8) {
+  data.set_path(testing::TempDir() + "/tokens");
+  data.set_format(UINT32);
+  std::ofstream(data.path(), std::ios::binary)
+      .write(reinterpret_cast<const char*>(tokens.data()),
+             static_cast<std::streamsize>(4 * tokens.size()));
+  return TrainingData::Load(data, 1 << 20, sequence_length);
+}
+
 TEST(TrainingData, EveryEpochVisitsEveryWindowOnceInAnotherOrder) {
-  const TrainingData data = *TrainingData::FromTokens(Counting(1000), Config(), 8);
+  const TrainingData data = *Load(Counting(1000), Config());
   ASSERT_EQ(data.training_tokens(), 900);
   const std::int64_t windows = data.training_windows();
   ASSERT_EQ(windows, 112);
@@ -52,7 +63,7 @@ TEST(TrainingData, EveryEpochVisitsEveryWindowOnceInAnotherOrder) {
 }
 
 TEST(TrainingData, BatchesAreTheConcatenationOfTheirSequences) {
-  const TrainingData data = *TrainingData::FromTokens(Counting(1000), Config(), 8);
+  const TrainingData data = *Load(Counting(1000), Config());
   const TokenBatch all = data.TrainingBatch(9, 5, 4);
   ASSERT_EQ(all.inputs.size(), 32u);
   ASSERT_EQ(all.segments.size(), 4u);
@@ -65,7 +76,7 @@ TEST(TrainingData, BatchesAreTheConcatenationOfTheirSequences) {
 }
 
 TEST(TrainingData, ValidationIsTheEndOfTheFileInOrder) {
-  const TrainingData data = *TrainingData::FromTokens(Counting(1000), Config(), 8);
+  const TrainingData data = *Load(Counting(1000), Config());
   const std::int64_t windows = data.validation_windows();
   ASSERT_EQ(windows, 12);
   EXPECT_EQ(data.ValidationBatch(0, 1).inputs[0], 900);
@@ -75,7 +86,7 @@ TEST(TrainingData, ValidationIsTheEndOfTheFileInOrder) {
 
 TEST(TrainingData, SeparatorsEndDocuments) {
   std::vector<std::int32_t> tokens = {5, 6, 0, 7, 8, 9, 0, 5, 6, 7, 8, 5, 6, 7, 8, 9, 5, 6, 7, 8};
-  const TrainingData data = *TrainingData::FromTokens(tokens, Config(0.5, 0), 8);
+  const TrainingData data = *Load(tokens, Config(0.5, 0));
   const TokenBatch batch = data.TrainingBatch(0, 0, 1);
   EXPECT_THAT(batch.positions, ElementsAre(0, 1, 2, 0, 1, 2, 3, 0));
   EXPECT_THAT(batch.targets, ElementsAre(6, 0, kIgnoredTarget, 8, 9, 0, kIgnoredTarget, 6));
@@ -86,12 +97,9 @@ TEST(TrainingData, SeparatorsEndDocuments) {
 }
 
 TEST(TrainingData, ErrorsSayHowManyTokensAreNeeded) {
-  const absl::Status status = TrainingData::FromTokens(Counting(50), Config(), 8).status();
+  const absl::Status status = Load(Counting(50), Config()).status();
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("each split needs at least training.sequence_length + 1 = 9"));
-  EXPECT_THAT(
-      std::string(TrainingData::FromTokens(Counting(50), Config(1.5), 8).status().message()),
-      HasSubstr("data.validation_fraction"));
 }
 
 TEST(TrainingData, BigramEntropyOfKnownTexts) {
@@ -102,8 +110,8 @@ TEST(TrainingData, BigramEntropyOfKnownTexts) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     coin.push_back(static_cast<std::int32_t>(state >> 63));
   }
-  EXPECT_EQ(TrainingData::FromTokens(alternating, Config(), 8)->BigramEntropy(), 0);
-  EXPECT_NEAR(TrainingData::FromTokens(coin, Config(), 8)->BigramEntropy(), 1, 1e-3);
+  EXPECT_EQ(Load(alternating, Config())->BigramEntropy(), 0);
+  EXPECT_NEAR(Load(coin, Config())->BigramEntropy(), 1, 1e-3);
 }
 
 }  // namespace
