@@ -1,0 +1,102 @@
+"""Each rule of the lints seen to go red on the smallest text that breaks it, and to accept the text that does not."""
+
+import unittest
+
+import arrows_lint
+import build_lint
+
+_TAGS = {"tsan"}
+_GOOD = """# A package.
+load("@rules_cc//cc:cc_library.bzl", "cc_library")
+load("@rules_cc//cc:cc_test.bzl", "cc_test")
+
+package(default_visibility = ["//visibility:private"])
+
+cc_library(name = "heads", srcs = ["heads.cc"], hdrs = ["heads.h"])
+
+cc_test(name = "heads_test", size = "small", srcs = ["heads_test.cc"], tags = ["tsan"], deps = [":heads"])
+"""
+
+
+class BuildLintTest(unittest.TestCase):
+
+    def assert_red(self, text, message):
+        problems = build_lint.lint_build(text, _TAGS)
+        self.assertEqual(len(problems), 1, problems)
+        self.assertIn(message, problems[0][1])
+
+    def test_a_good_file_passes(self):
+        self.assertEqual(build_lint.lint_build(_GOOD, _TAGS), [])
+
+    def test_a_file_of_comments_passes(self):
+        self.assertEqual(build_lint.lint_build("# Only .bzl files here.\n", _TAGS), [])
+
+    def test_rules_come_from_rules_cc(self):
+        self.assert_red(_GOOD.replace('load("@rules_cc//cc:cc_test.bzl", "cc_test")\n', ""), "cc_test.bzl")
+        self.assert_red(_GOOD.replace("@rules_cc//cc:cc_library.bzl", "@rules_cc//cc:defs.bzl"), "cc_library.bzl")
+
+    def test_visibility_is_declared(self):
+        self.assert_red(_GOOD.replace("package(", "licenses("), "default_visibility")
+
+    def test_tests_have_a_size(self):
+        self.assert_red(_GOOD.replace('size = "small", ', ""), "without a size")
+
+    def test_tags_are_known(self):
+        self.assert_red(_GOOD.replace("tsan", "tzan"), "unknown tag 'tzan'")
+
+    def test_no_source_is_forgotten(self):
+        sources = ["heads.h", "heads.cc", "heads_test.cc"]
+        self.assertEqual(build_lint.lint_forgotten(_GOOD, sources), [])
+        self.assertEqual(build_lint.lint_forgotten(_GOOD, sources + ["more_test.cc"]),
+                         [(1, "no target names more_test.cc")])
+
+
+class ArrowsLintTest(unittest.TestCase):
+
+    def test_arrows_by_include(self):
+        allowed = [
+            ("kernels/gemm/gemm.cc", "core/tensor/tensor.h"),
+            ("kernels/gemm/gemm.cc", "kernels/common/simd.h"),
+            ("kernels/muon_step/muon_step.h", "kernels/newton_schulz/newton_schulz.h"),
+            ("model/decoder.h", "optim/muon.h"),
+            ("tests/golden_test.cc", "tools/plot.h"),
+            ("core/base/check.h", "absl/status/status.h"),
+        ]
+        for path, target in allowed:
+            self.assertIsNone(arrows_lint.check_arrow(path, target), (path, target))
+        forbidden = [
+            ("core/tensor/tensor.cc", "kernels/common/simd.h"),
+            ("kernels/gemm/gemm.cc", "optim/muon.h"),
+            ("optim/muon.cc", "model/decoder.h"),
+            ("model/decoder.cc", "tools/plot.h"),
+            ("tools/plot.cc", "tests/golden.h"),
+            ("kernels/newton_schulz/cpu.cc", "kernels/muon_step/muon_step.h"),
+            ("kernels/common/simd.h", "kernels/gemm/gemm.h"),
+        ]
+        for path, target in forbidden:
+            problems = arrows_lint.lint_cpp(path.replace(".h", ".cc"), f'#include "{target}"\n')
+            self.assertEqual([line for line, _ in problems], [1], (path, target))
+
+    def test_arrows_by_label(self):
+        text = '''package(default_visibility = ["//model:__subpackages__"])
+cc_library(name = "a", visibility = ["//model:__pkg__"], deps = ["//core/base:check"])
+cc_library(name = "b", deps = select({"//conditions:default": ["//optim:muon"]}))
+'''
+        self.assertEqual([line for line, _ in arrows_lint.lint_build("core/heads/BUILD", text)], [3])
+        self.assertEqual(arrows_lint.lint_build("model/BUILD", text), [])
+
+    def test_cuda_does_not_leak(self):
+        text = ("#ifndef HEADWISE_CORE_A_H_\n#define HEADWISE_CORE_A_H_\n"
+                "#include <cuda_runtime.h>\n#endif  // HEADWISE_CORE_A_H_\n")
+        self.assertEqual([line for line, _ in arrows_lint.lint_cpp("core/a.h", text)], [3])
+        self.assertEqual(arrows_lint.lint_cpp("core/a.cc", text), [])
+
+    def test_the_include_guard_is_the_path(self):
+        text = "#ifndef HEADWISE_CORE_A_H_\n#define HEADWISE_CORE_A_H_\n#endif  // HEADWISE_CORE_A_H_\n"
+        self.assertEqual(arrows_lint.lint_cpp("core/a.h", text), [])
+        self.assertEqual(len(arrows_lint.lint_cpp("core/b.h", text)), 1)
+        self.assertEqual(len(arrows_lint.lint_cpp("core/a.h", "#pragma once\n")), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
