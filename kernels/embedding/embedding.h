@@ -1,4 +1,12 @@
 // embedding: rows of a table, looked up by token, and the gradient summed back into the table.
+//
+//   EmbeddingForward<BFloat16>(tokens, table, hidden, pool);
+//
+// T tokens, V vocabulary, N width. The table is the fp32 master weight (double for storage double);
+// the rows come out in storage type T: float, BFloat16 or double. Matrices are row spans of any
+// stride and alignment, not owned, and do not overlap. A token outside [0, V) is a programmer's
+// error (the data loader checks the text against the vocabulary): an HW_CHECK names the token, its
+// index and V, before anything is written.
 #ifndef HEADWISE_KERNELS_EMBEDDING_EMBEDDING_H_
 #define HEADWISE_KERNELS_EMBEDDING_EMBEDDING_H_
 
@@ -11,13 +19,14 @@
 
 namespace headwise {
 
-// out[t] = table[tokens[t]].   table [V, N] of fp32 master weights (double for double), out [T, N], one rounding.
-// Every token must be in [0, V) (checked).
+// out[t] = table[tokens[t]], one rounding.   tokens (in) [T], table (in) [V, N], out (out) [T, N].
 template <typename T>
 void EmbeddingForward(absl::Span<const std::int32_t> tokens, RowSpan<const Compute<T>> table,
                       RowSpan<T> out, ThreadPool& pool);
 
-// dtable[v] = sum over t with tokens[t] == v of dout[t], ascending t, from +0; overwritten (rows never looked up get +0).
+// dtable[v] = the sum of dout[t] over all t with tokens[t] == v: a serial sum from +0, t ascending,
+// one add each, in fp32 (double for double). Overwritten; rows never looked up get +0.
+// tokens (in) [T], dout (in) [T, N], dtable (out) [V, N].
 template <typename T>
 void EmbeddingBackward(absl::Span<const std::int32_t> tokens, RowSpan<const T> dout,
                        RowSpan<Compute<T>> dtable, ThreadPool& pool);
