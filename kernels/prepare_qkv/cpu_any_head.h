@@ -17,7 +17,7 @@ namespace headwise::internal {
 template <typename T>
 class AnyHeadKernel {
  public:
-  AnyHeadKernel(const QkvPreparation& op, HeadList list)
+  AnyHeadKernel(const QkvPreparation& op, HeadList list, bool /*stream*/)
       : list_(std::move(list)),
         dim_(op.layout.head_dim()),
         rotary_(op.rotary),

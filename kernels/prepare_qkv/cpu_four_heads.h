@@ -1,10 +1,10 @@
-// The fast CPU kernel: four heads of one token at a time, for head_dim a multiple of 32 whose
-// quotient is a power of two.
+// The fast CPU kernel: four heads of one token at a time, for head_dim 64 and 128 (32 times a power
+// of two).
 //
-// S(a, b) is made of serial chains over 8 consecutive elements, so vectors must run across chunks.
-// Lane 4 c + h of a vector holds chunk c of head h:
+// S(a, b) is made of serial chains over 8 consecutive elements, so vectors run across chunks. Lane
+// 4 c + h of a vector holds chunk c of head h:
 //
-//   v[s][k], lane 4 c + h = element 32 s + 8 c + k of head h      (s block of 32, c 0-3, k 0-7)
+//   v[8 b + k], lane 4 c + h = element 32 b + 8 c + k of head h     (block b, c 0-3, k 0-7)
 //
 // Sixteen chains then advance with one fma, the halving tree is whole-vector additions until four
 // chunks are left, one double square root serves four heads, and everything else is element-wise.
@@ -13,10 +13,8 @@
 #ifndef HEADWISE_KERNELS_PREPARE_QKV_CPU_FOUR_HEADS_H_
 #define HEADWISE_KERNELS_PREPARE_QKV_CPU_FOUR_HEADS_H_
 
-#include <cmath>
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <limits>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -25,267 +23,109 @@
 #include "kernels/common/simd.h"
 #include "kernels/prepare_qkv/contract.h"
 #include "kernels/prepare_qkv/cpu_heads.h"
+#include "kernels/prepare_qkv/cpu_lanes.h"
 
 namespace headwise::internal {
-
-#define HW_INLINE [[gnu::always_inline]] inline
-
-// --- Sixteen lanes as four quarters of four ------------------------------------------------------
-
-// Within each register: lane i of the result is lane kFrom(i) of a followed by b.
-template <auto kFrom, typename Lane>
-HW_INLINE Vec16<Lane> ShuffleRegisters(Vec16<Lane> a, Vec16<Lane> b) {
-  using Part = typename Vec16<Lane>::Part;
-  return Vec16<Lane>::Map(
-      [](Part x, Part y) {
-        return [&]<int... i>(std::integer_sequence<int, i...>) {
-          return Part(__builtin_shufflevector(x, y, kFrom(i)...));
-        }
-        (std::make_integer_sequence<int, Vec16<Lane>::kPartLanes>{});
-      },
-      a, b);
-}
-
-// In every quarter: (v[0], v[1], v[2], v[3]) becomes its transpose. Its own inverse.
-template <typename Lane>
-HW_INLINE void TransposeQuarters(Vec16<Lane> (&v)[4]) {
-  constexpr int n = Vec16<Lane>::kPartLanes;
-  // (a0 b0 a1 b1), (a2 b2 a3 b3)
-  constexpr auto low = [](int i) { return i / 4 * 4 + i % 4 / 2 + i % 2 * n; };
-  constexpr auto high = [](int i) { return i / 4 * 4 + 2 + i % 4 / 2 + i % 2 * n; };
-  // (a0 a1 b0 b1), (a2 a3 b2 b3)
-  constexpr auto low_pair = [](int i) { return i / 4 * 4 + i % 2 + i % 4 / 2 * n; };
-  constexpr auto high_pair = [](int i) { return i / 4 * 4 + 2 + i % 2 + i % 4 / 2 * n; };
-  const Vec16<Lane> ab_low = ShuffleRegisters<low>(v[0], v[1]);
-  const Vec16<Lane> ab_high = ShuffleRegisters<high>(v[0], v[1]);
-  const Vec16<Lane> cd_low = ShuffleRegisters<low>(v[2], v[3]);
-  const Vec16<Lane> cd_high = ShuffleRegisters<high>(v[2], v[3]);
-  v[0] = ShuffleRegisters<low_pair>(ab_low, cd_low);
-  v[1] = ShuffleRegisters<high_pair>(ab_low, cd_low);
-  v[2] = ShuffleRegisters<low_pair>(ab_high, cd_high);
-  v[3] = ShuffleRegisters<high_pair>(ab_high, cd_high);
-}
-
-// Quarters (0 1 2 3) become (2 3 0 1).
-HW_INLINE F16 SwapHalves(F16 v) {
-  if constexpr (F16::kParts == 2) {
-    std::swap(v.part[0], v.part[1]);
-    return v;
-  } else {
-    constexpr auto from = [](int i) { return i ^ 8; };
-    return ShuffleRegisters<from>(v, v);
-  }
-}
-
-// Quarters (0 1 2 3) become (1 0 3 2).
-HW_INLINE F16 SwapNeighbours(F16 v) {
-  constexpr auto from = [](int i) { return i ^ 4; };
-  return ShuffleRegisters<from>(v, v);
-}
-
-// Eight quarters in order, (a b): the even ones to a, the odd ones to b.
-HW_INLINE void EvenAndOddQuarters(F16& a, F16& b) {
-  constexpr int n = F16::kPartLanes;
-  constexpr auto even = [](int i) { return i / 4 * 8 % n + i % 4 + i / (n / 2) * n; };
-  constexpr auto odd = [](int i) { return i / 4 * 8 % n + 4 + i % 4 + i / (n / 2) * n; };
-  if constexpr (F16::kParts == 2) {
-    F16 x, y;  // x: the first registers of the two halves of each result
-    x.part[0] = a.part[0], x.part[1] = b.part[0];
-    y.part[0] = a.part[1], y.part[1] = b.part[1];
-    a = ShuffleRegisters<even>(x, y);
-    b = ShuffleRegisters<odd>(x, y);
-  } else {
-    const F16 x = a, y = b;
-    a = ShuffleRegisters<even>(x, y);
-    b = ShuffleRegisters<odd>(x, y);
-  }
-}
-
-// The inverse.
-HW_INLINE void InterleaveQuarters(F16& a, F16& b) {
-  constexpr int n = F16::kPartLanes;
-  constexpr auto low = [](int i) { return i / 8 * 4 + i % 4 + i / 4 % 2 * n; };
-  constexpr auto high = [](int i) { return n / 2 + i / 8 * 4 + i % 4 + i / 4 % 2 * n; };
-  const F16 x = ShuffleRegisters<low>(a, b), y = ShuffleRegisters<high>(a, b);
-  if constexpr (F16::kParts == 2) {
-    a.part[0] = x.part[0], a.part[1] = y.part[0];
-    b.part[0] = x.part[1], b.part[1] = y.part[1];
-  } else {
-    a = x, b = y;
-  }
-}
-
-// Correctly rounded 1 / sqrt(v) of a quarter, in every quarter. The quarters of v are equal.
-HW_INLINE F16 ReciprocalRootOfQuarter(F16 v) {
-#if defined(__AVX__)
-  __m128 quarter;
-  std::memcpy(&quarter, &v, sizeof(quarter));
-  const __m256d root = _mm256_sqrt_pd(_mm256_cvtps_pd(quarter));
-  const __m128 r = _mm256_cvtpd_ps(_mm256_div_pd(_mm256_set1_pd(1.0), root));
-#if defined(__AVX512F__)
-  v.part[0] = _mm512_broadcast_f32x4(r);
-#else
-  v.part[0] = v.part[1] = _mm256_broadcast_ps(&r);
-#endif
-  return v;
-#else
-  float lanes[kLanes];
-  for (int i = 0; i < kLanes; ++i) {
-    lanes[i] = static_cast<float>(1.0 / std::sqrt(static_cast<double>(v[i % 4])));
-  }
-  return Load(lanes);
-#endif
-}
-
-// --- bf16 in 32-bit words ------------------------------------------------------------------------
-
-// To nearest bf16, ties to even, in the upper halves of the lanes; the lower halves are rubbish.
-// NaN stays NaN where the lower half of x is 0, as it is in every NaN that bf16 values, Quieted()
-// factors and the processor's own NaN lead to: the addend 0x8000 then carries nothing upwards.
-HW_INLINE I16 RoundUpperHalf(F16 x) {
-  const I16 u = ToBits(x);
-#if defined(__AVX512F__)
-  I16 t = u + I16(0x7fff);
-  t.part[0] = I16::Part(_mm512_mask_add_epi32(
-      __m512i(t.part[0]), _mm512_test_epi32_mask(__m512i(u.part[0]), _mm512_set1_epi32(0x10000)),
-      __m512i(t.part[0]), _mm512_set1_epi32(1)));
-  return t;
-#else
-  return u + ((u >> 16) & I16(1)) + I16(0x7fff);
-#endif
-}
-
-constexpr std::int32_t kUpperHalf = static_cast<std::int32_t>(0xffff0000u);
-
-HW_INLINE I16 ShiftRightLogical16(I16 x) {
-  return I16::Map([](I16::Part p) { return I16::Part(I16::UnsignedPart(p) >> 16); }, x);
-}
-
-// NaN made the one whose lower half is 0.
-HW_INLINE F16 Quieted(F16 x) {
-  return Select(x != x, F16(std::numeric_limits<float>::quiet_NaN()), x);
-}
-
-// --- Stores --------------------------------------------------------------------------------------
-
-// 64 bytes. With kStream around the caches: `to` is then aligned to 64.
-template <bool kStream, typename Lane>
-HW_INLINE void Store64(void* to, Vec16<Lane> v) {
-  if constexpr (kStream) {
-#if defined(__AVX512F__)
-    _mm512_stream_si512(static_cast<__m512i*>(to), __m512i(v.part[0]));
-    return;
-#elif defined(__AVX__)
-    _mm256_stream_si256(static_cast<__m256i*>(to), __m256i(v.part[0]));
-    _mm256_stream_si256(static_cast<__m256i*>(to) + 1, __m256i(v.part[1]));
-    return;
-#endif
-  }
-  std::memcpy(to, &v, sizeof(v));
-}
-
-// --- Four heads ----------------------------------------------------------------------------------
 
 template <typename T, int kDim>
 struct FourHeads {
   static_assert(kDim % 32 == 0 && ((kDim / 32) & (kDim / 32 - 1)) == 0);
   static constexpr int kBlocks = kDim / 32;
+  static constexpr int kVectors = 8 * kBlocks;
 
-  F16 v[kBlocks][8];
+  F16 v[kVectors];
 
-  // f(x) of every vector.
-  template <typename F>
-  HW_INLINE FourHeads Map(F f) const {
-    FourHeads y;
-    for (int s = 0; s < kBlocks; ++s) {
-      for (int k = 0; k < 8; ++k) y.v[s][k] = f(v[s][k]);
-    }
-    return y;
+  HW_ALWAYS_INLINE void MultiplyBy(F16 factor) {
+    Unroll<kVectors>([&](auto i) HW_ALWAYS_INLINE { v[i] = v[i] * factor; });
   }
-
-  HW_INLINE FourHeads Times(const FourHeads& other) const {
-    FourHeads y;
-    for (int s = 0; s < kBlocks; ++s) {
-      for (int k = 0; k < 8; ++k) y.v[s][k] = v[s][k] * other.v[s][k];
-    }
-    return y;
+  HW_ALWAYS_INLINE void MultiplyBy(const FourHeads& factors) {
+    Unroll<kVectors>([&](auto i) HW_ALWAYS_INLINE { v[i] = v[i] * factors.v[i]; });
   }
 
   // To storage and back.
-  HW_INLINE FourHeads Rounded() const {
+  HW_ALWAYS_INLINE void Round() {
     if constexpr (std::is_same_v<T, BFloat16>) {
-      return Map([](F16 x) { return FromBits(RoundUpperHalf(x) & I16(kUpperHalf)); });
-    } else {
-      return *this;
+      Unroll<kVectors>([&](auto i) HW_ALWAYS_INLINE {
+        v[i] = FromBits(RoundUpperHalf(v[i]) & I16(kUpperHalf));
+      });
     }
   }
 
-  HW_INLINE static FourHeads Load(const T* const (&head)[4]) {
+  HW_ALWAYS_INLINE static FourHeads Load(const T* const (&head)[4]) {
     FourHeads y;
-    for (int s = 0; s < kBlocks; ++s) {
+    Unroll<kBlocks>([&](auto b) HW_ALWAYS_INLINE {
+      constexpr int block = 8 * b;
       if constexpr (std::is_same_v<T, BFloat16>) {
         I16 words[4];
-        for (int h = 0; h < 4; ++h) std::memcpy(&words[h], head[h] + 32 * s, sizeof(words[h]));
+        Unroll<4>([&](auto h) HW_ALWAYS_INLINE { words[h] = Load64(head[h] + 32 * b); });
         TransposeQuarters(words);
-        for (int j = 0; j < 4; ++j) {
-          y.v[s][2 * j] = FromBits(words[j] << 16);
-          y.v[s][2 * j + 1] = FromBits(words[j] & I16(kUpperHalf));
-        }
+        Unroll<4>([&](auto j) HW_ALWAYS_INLINE {
+          y.v[block + 2 * j] = FromBits(words[j] << 16);
+          y.v[block + 2 * j + 1] = FromBits(words[j] & I16(kUpperHalf));
+        });
       } else {
         F16 low[4], high[4];  // elements 0-3 and 4-7 of each chunk
-        for (int h = 0; h < 4; ++h) {
-          low[h] = headwise::Load(head[h] + 32 * s);
-          high[h] = headwise::Load(head[h] + 32 * s + 16);
+        Unroll<4>([&](auto h) HW_ALWAYS_INLINE {
+          low[h] = headwise::Load(head[h] + 32 * b);
+          high[h] = headwise::Load(head[h] + 32 * b + 16);
           EvenAndOddQuarters(low[h], high[h]);
-        }
+        });
         TransposeQuarters(low);
         TransposeQuarters(high);
-        for (int k = 0; k < 4; ++k) y.v[s][k] = low[k], y.v[s][4 + k] = high[k];
+        Unroll<4>([&](auto k) HW_ALWAYS_INLINE {
+          y.v[block + k] = low[k];
+          y.v[block + 4 + k] = high[k];
+        });
       }
-    }
+    });
     return y;
   }
 
   // Rounded to storage.
   template <bool kStream>
-  HW_INLINE void Store(T* const (&head)[4]) const {
-    for (int s = 0; s < kBlocks; ++s) {
+  HW_ALWAYS_INLINE void Store(T* const (&head)[4]) const {
+    Unroll<kBlocks>([&](auto b) HW_ALWAYS_INLINE {
+      constexpr int block = 8 * b;
       if constexpr (std::is_same_v<T, BFloat16>) {
         I16 words[4];
-        for (int j = 0; j < 4; ++j) {
-          words[j] = ShiftRightLogical16(RoundUpperHalf(v[s][2 * j])) |
-                     (RoundUpperHalf(v[s][2 * j + 1]) & I16(kUpperHalf));
-        }
+        Unroll<4>([&](auto j) HW_ALWAYS_INLINE {
+          words[j] = ShiftRightLogical16(RoundUpperHalf(v[block + 2 * j])) |
+                     (RoundUpperHalf(v[block + 2 * j + 1]) & I16(kUpperHalf));
+        });
         TransposeQuarters(words);
-        for (int h = 0; h < 4; ++h) Store64<kStream>(head[h] + 32 * s, words[h]);
+        Unroll<4>([&](auto h) HW_ALWAYS_INLINE { Store64<kStream>(head[h] + 32 * b, words[h]); });
       } else {
         F16 low[4], high[4];
-        for (int k = 0; k < 4; ++k) low[k] = v[s][k], high[k] = v[s][4 + k];
+        Unroll<4>([&](auto k) HW_ALWAYS_INLINE {
+          low[k] = v[block + k];
+          high[k] = v[block + 4 + k];
+        });
         TransposeQuarters(low);
         TransposeQuarters(high);
-        for (int h = 0; h < 4; ++h) {
+        Unroll<4>([&](auto h) HW_ALWAYS_INLINE {
           InterleaveQuarters(low[h], high[h]);
-          Store64<kStream>(head[h] + 32 * s, low[h]);
-          Store64<kStream>(head[h] + 32 * s + 16, high[h]);
-        }
+          Store64<kStream>(head[h] + 32 * b, ToBits(low[h]));
+          Store64<kStream>(head[h] + 32 * b + 16, ToBits(high[h]));
+        });
       }
-    }
+    });
   }
 
   // S(a, b) / D of head h in every lane 4 c + h. (S * (1/D) has the same bits: D is a power of 2.)
-  HW_INLINE static F16 MeanProduct(const FourHeads& a, const FourHeads& b) {
+  HW_ALWAYS_INLINE static F16 MeanProduct(const FourHeads& a, const FourHeads& b) {
     F16 p[kBlocks];
-    for (int s = 0; s < kBlocks; ++s) {
-      p[s] = F16(0.0f);
-      for (int k = 0; k < 8; ++k) p[s] = Fma(a.v[s][k], b.v[s][k], p[s]);
-    }
-    for (int n = kBlocks / 2; n >= 1; n /= 2) {
-      for (int s = 0; s < n; ++s) p[s] = p[s] + p[s + n];
-    }
+    Unroll<kBlocks>([&](auto s) HW_ALWAYS_INLINE { p[s] = F16(0.0f); });
+    Unroll<8>([&](auto k) HW_ALWAYS_INLINE {
+      Unroll<kBlocks>([&](auto s)
+                          HW_ALWAYS_INLINE { p[s] = Fma(a.v[8 * s + k], b.v[8 * s + k], p[s]); });
+    });
+    if constexpr (kBlocks == 4) p[0] = p[0] + p[2], p[1] = p[1] + p[3];
+    p[0] = p[0] + p[1];
     p[0] = p[0] + SwapHalves(p[0]);
     p[0] = p[0] + SwapNeighbours(p[0]);
     return p[0] * F16(1.0f / kDim);
   }
+  static_assert(kBlocks == 2 || kBlocks == 4);
 };
 
 template <typename T, int kDim>
@@ -313,12 +153,14 @@ class FourHeadsKernel {
     while (list_.heads.size() % 4 != 0) list_.heads.push_back(list_.heads.back());
     if (!list_.factor.empty()) {
       factor_ = std::make_unique<Four>();
-      for (int s = 0; s < kBlocks; ++s) SpreadChunks(list_.factor.data() + 32 * s, factor_->v[s]);
+      for (int b = 0; b < kBlocks; ++b) {
+        SpreadChunks(list_.factor.data() + 32 * b, factor_->v + 8 * b);
+      }
     }
   }
 
-  // One row of the rotary table, spread over lanes like the heads. kHalf: pair 32 s + 8 c + k in
-  // lanes 4 c + h of [8 s + k]. kInterleaved: pair 16 s + 4 c + j in those of [4 s + j].
+  // One row of the rotary table, spread over lanes as the heads are. kHalf: pair 32 b + 8 c + k in
+  // lanes 4 c + h of [8 b + k]. kInterleaved: pair 16 b + 4 c + j in those of [4 b + j].
   struct Turn {
     F16 cos[4 * kBlocks], sin[4 * kBlocks];
   };
@@ -339,17 +181,20 @@ class FourHeadsKernel {
     }
   }
 
+  // One token: `packed` is its packed row, `out` its row of q or k. next_*: rows to prefetch.
   void Forward(const T* packed, const T* next_packed, const Turn& turn, T* out) const {
     stream_ ? ForwardRow<true>(packed, next_packed, turn, out)
             : ForwardRow<false>(packed, next_packed, turn, out);
   }
 
+  // One token. `sums` takes g xh, and is null without a weight.
   void Backward(const T* packed, const T* d, const T* next_packed, const T* next_d,
                 const Turn& turn, T* dpacked, float* sums) const {
     stream_ ? BackwardRow<true>(packed, d, next_packed, next_d, turn, dpacked, sums)
             : BackwardRow<false>(packed, d, next_packed, next_d, turn, dpacked, sums);
   }
 
+  // Floats of `sums`, which start at +0, and the sum of element d of head h among them.
   std::int64_t SumsSize() const { return list_.size() * kDim; }
   float SumAt(const float* sums, std::int64_t h, std::int64_t d) const {
     return sums[h / 4 * 4 * kDim + (d / 32 * 8 + d % 8) * kLanes + d % 32 / 8 * 4 + h % 4];
@@ -357,147 +202,178 @@ class FourHeadsKernel {
 
  private:
   // 32 values to the lanes of every head.
-  HW_INLINE static void SpreadChunks(const float* from, F16* to) {
+  HW_ALWAYS_INLINE static void SpreadChunks(const float* from, F16* to) {
     F16 low = Quieted(Load(from)), high = Quieted(Load(from + 16));
     EvenAndOddQuarters(low, high);
     F16 l[4] = {low, low, low, low}, h[4] = {high, high, high, high};
     TransposeQuarters(l);
     TransposeQuarters(h);
-    for (int k = 0; k < 4; ++k) to[k] = l[k], to[4 + k] = h[k];
+    Unroll<4>([&](auto k) HW_ALWAYS_INLINE { to[k] = l[k], to[4 + k] = h[k]; });
   }
 
   // 16 values: value 4 c + j to lanes 4 c + h of to[j].
-  HW_INLINE static void SpreadQuarters(const float* from, F16* to) {
+  HW_ALWAYS_INLINE static void SpreadQuarters(const float* from, F16* to) {
     const F16 values = Quieted(Load(from));
     F16 v[4] = {values, values, values, values};
     TransposeQuarters(v);
-    for (int j = 0; j < 4; ++j) to[j] = v[j];
+    Unroll<4>([&](auto j) HW_ALWAYS_INLINE { to[j] = v[j]; });
   }
 
-  HW_INLINE F16 ReciprocalRms(const Four& x) const {
-    return ReciprocalRootOfQuarter(Four::MeanProduct(x, x) + F16(epsilon_));
-  }
-
-  // Pairs (y1, y2) become (y1 c - y2 s, y2 c + y1 s), or with kBack the transpose.
+  // Pairs (y1, y2) become (y1 c - y2 s, y2 c + y1 s), or with kBack (y1 c + y2 s, y2 c - y1 s).
   template <bool kBack>
-  HW_INLINE static void RotatePair(F16& first, F16& second, F16 c, F16 s) {
+  HW_ALWAYS_INLINE static void RotatePair(F16& first, F16& second, F16 c, F16 s) {
     const F16 y1 = first, y2 = second;
-    first = kBack ? y1 * c + y2 * s : y1 * c - y2 * s;
-    second = kBack ? y2 * c - y1 * s : y2 * c + y1 * s;
+    if constexpr (kBack) {
+      first = y1 * c + y2 * s;
+      second = y2 * c - y1 * s;
+    } else {
+      first = y1 * c - y2 * s;
+      second = y2 * c + y1 * s;
+    }
   }
 
   template <bool kBack>
-  HW_INLINE void Rotate(Four& y, const Turn& turn) const {
+  HW_ALWAYS_INLINE void Rotate(Four& y, const Turn& turn) const {
     const std::int64_t rotary_dim = rotary_->rotary_dim();
     if (rotary_->pairing() == RotaryPairing::kHalf) {
-      RotateHalves<kBack, kBlocks / 2>(y, turn, rotary_dim);
-      if constexpr (kBlocks >= 4) RotateHalves<kBack, kBlocks / 4>(y, turn, rotary_dim);
-    } else {
-      for (int s = 0; s < kBlocks; ++s) {
-        if (32 * s >= rotary_dim) break;
-        for (int j = 0; j < 4; ++j) {
-          RotatePair<kBack>(y.v[s][2 * j], y.v[s][2 * j + 1], turn.cos[4 * s + j],
-                            turn.sin[4 * s + j]);
-        }
+      if (rotary_dim == kDim) RotateHalves<kBack, kBlocks / 2>(y, turn);
+      if constexpr (kBlocks == 4) {
+        if (rotary_dim == 64) RotateHalves<kBack, 1>(y, turn);
       }
+      return;
     }
+    Unroll<kBlocks>([&](auto b) HW_ALWAYS_INLINE {
+      if (32 * b >= rotary_dim) return;
+      Unroll<4>([&](auto j) HW_ALWAYS_INLINE {
+        RotatePair<kBack>(y.v[8 * b + 2 * j], y.v[8 * b + 2 * j + 1], turn.cos[4 * b + j],
+                          turn.sin[4 * b + j]);
+      });
+    });
   }
 
-  // If kHalfBlocks blocks are half of the rotary dimension: a constant, so that vectors stay in
-  // registers.
+  // kHalf where half of the rotary dimension is kHalfBlocks blocks.
   template <bool kBack, int kHalfBlocks>
-  HW_INLINE static void RotateHalves(Four& y, const Turn& turn, std::int64_t rotary_dim) {
-    if (rotary_dim != 64 * kHalfBlocks) return;
-    for (int s = 0; s < kHalfBlocks; ++s) {
-      for (int k = 0; k < 8; ++k) {
-        RotatePair<kBack>(y.v[s][k], y.v[s + kHalfBlocks][k], turn.cos[8 * s + k],
-                          turn.sin[8 * s + k]);
-      }
-    }
+  HW_ALWAYS_INLINE static void RotateHalves(Four& y, const Turn& turn) {
+    Unroll<8 * kHalfBlocks>([&](auto i) HW_ALWAYS_INLINE {
+      RotatePair<kBack>(y.v[i], y.v[i + 8 * kHalfBlocks], turn.cos[i], turn.sin[i]);
+    });
   }
 
-  HW_INLINE static void Prefetch(const T* head) {
+  HW_ALWAYS_INLINE static void Prefetch(const T* head) {
     for (int i = 0; i < kDim; i += 64 / static_cast<int>(sizeof(T))) __builtin_prefetch(head + i);
   }
 
+  // Steps of several fours go side by side: the square root of one would otherwise wait for its
+  // sum, and the rest for the square root.
+  static constexpr int kBatch = 4;
+
   template <bool kStream>
   void ForwardRow(const T* packed, const T* next_packed, const Turn& turn, T* out) const {
-    for (std::size_t i = 0; i < list_.heads.size(); i += 4) {
-      const HeadList::Place* place = &list_.heads[i];
-      const T* from[4];
-      T* to[4];
-      for (int h = 0; h < 4; ++h) {
-        from[h] = packed + place[h].packed;
-        to[h] = out + place[h].separate;
-        Prefetch(next_packed + place[h].packed);
+    const HeadList::Place* place = list_.heads.data();
+    for (std::int64_t left = list_.size() / 4; left > 0; left -= kBatch, place += 4 * kBatch) {
+      const int count = static_cast<int>(std::min<std::int64_t>(left, kBatch));
+      Four y[kBatch];
+      F16 r[kBatch];
+      for (int i = 0; i < count; ++i) {
+        const T* from[4];
+        Unroll<4>([&](auto h) HW_ALWAYS_INLINE {
+          from[h] = packed + place[4 * i + h].packed;
+          Prefetch(next_packed + place[4 * i + h].packed);
+        });
+        y[i] = Four::Load(from);
+        if (norm_) r[i] = Four::MeanProduct(y[i], y[i]);
       }
-      Four y = Four::Load(from);
-      if (norm_) {
-        const F16 r = ReciprocalRms(y);
-        y = y.Map([r](F16 x) { return x * r; });
-        if (round_before_weight_) y = y.Rounded();
-        if (factor_ != nullptr) y = y.Times(*factor_);
-        if (round_) y = y.Rounded();
-        if (list_.scale != 1.0f) {
-          y = y.Map([scale = F16(list_.scale)](F16 x) { return x * scale; });
-          if (round_) y = y.Rounded();
+      for (int i = 0; i < count && norm_; ++i) r[i] = ReciprocalRootOfQuarter(r[i] + F16(epsilon_));
+      for (int i = 0; i < count; ++i) {
+        T* to[4];
+        Unroll<4>([&](auto h) HW_ALWAYS_INLINE { to[h] = out + place[4 * i + h].separate; });
+        Four z = y[i];
+        if (norm_) {
+          z.MultiplyBy(r[i]);
+          if (round_before_weight_) z.Round();
+          if (factor_ != nullptr) z.MultiplyBy(*factor_);
+          if (round_) z.Round();
+          if (list_.scale != 1.0f) {
+            z.MultiplyBy(F16(list_.scale));
+            if (round_) z.Round();
+          }
         }
+        if (rotary_ != nullptr) Rotate<false>(z, turn);
+        z.template Store<kStream>(to);
       }
-      if (rotary_ != nullptr) Rotate<false>(y, turn);
-      y.template Store<kStream>(to);
     }
   }
 
   template <bool kStream>
   void BackwardRow(const T* packed, const T* d, const T* next_packed, const T* next_d,
                    const Turn& turn, T* dpacked, float* sums) const {
-    for (std::size_t i = 0; i < list_.heads.size(); i += 4) {
-      const HeadList::Place* place = &list_.heads[i];
-      const T* from[4];
-      const T* from_d[4];
-      T* to[4];
-      for (int h = 0; h < 4; ++h) {
-        from[h] = packed + place[h].packed;
-        from_d[h] = d + place[h].separate;
-        to[h] = dpacked + place[h].packed;
-        if (norm_) Prefetch(next_packed + place[h].packed);
-        Prefetch(next_d + place[h].separate);
+    const HeadList::Place* place = list_.heads.data();
+    for (std::int64_t left = list_.size() / 4; left > 0; left -= kBatch, place += 4 * kBatch) {
+      const int count = static_cast<int>(std::min<std::int64_t>(left, kBatch));
+      Four xh[kBatch], h[kBatch];
+      F16 r[kBatch], c1[kBatch];
+      for (int i = 0; i < count && norm_; ++i) {
+        const T* from[4];
+        Unroll<4>([&](auto k) HW_ALWAYS_INLINE {
+          from[k] = packed + place[4 * i + k].packed;
+          Prefetch(next_packed + place[4 * i + k].packed);
+        });
+        xh[i] = Four::Load(from);
+        r[i] = Four::MeanProduct(xh[i], xh[i]);
       }
-      Four g = Four::Load(from_d);
-      if (rotary_ != nullptr) {
-        Rotate<true>(g, turn);
-        if (round_) g = g.Rounded();
+      for (int i = 0; i < count && norm_; ++i) r[i] = ReciprocalRootOfQuarter(r[i] + F16(epsilon_));
+      for (int i = 0; i < count; ++i) {
+        const T* from[4];
+        Unroll<4>([&](auto k) HW_ALWAYS_INLINE {
+          from[k] = d + place[4 * i + k].separate;
+          Prefetch(next_d + place[4 * i + k].separate);
+        });
+        Four g = Four::Load(from);
+        if (rotary_ != nullptr) {
+          Rotate<true>(g, turn);
+          if (round_) g.Round();
+        }
+        if (norm_) {
+          if (list_.scale != 1.0f) {
+            g.MultiplyBy(F16(list_.scale));
+            if (round_) g.Round();
+          }
+          xh[i].MultiplyBy(r[i]);
+          if (sums != nullptr) {
+            if (round_before_weight_) {
+              Four rounded = xh[i];
+              rounded.Round();
+              AddProduct(g, rounded, sums);
+            } else {
+              AddProduct(g, xh[i], sums);
+            }
+            sums += 4 * kDim;
+            g.MultiplyBy(*factor_);
+            if (round_before_weight_) g.Round();
+          }
+          c1[i] = Four::MeanProduct(g, xh[i]);
+        }
+        h[i] = g;
       }
-      if (norm_) {
-        if (list_.scale != 1.0f) {
-          g = g.Map([scale = F16(list_.scale)](F16 x) { return x * scale; });
-          if (round_) g = g.Rounded();
+      for (int i = 0; i < count; ++i) {
+        T* to[4];
+        Unroll<4>([&](auto k) HW_ALWAYS_INLINE { to[k] = dpacked + place[4 * i + k].packed; });
+        Four dx = h[i];
+        if (norm_) {
+          Unroll<Four::kVectors>(
+              [&](auto j) HW_ALWAYS_INLINE { dx.v[j] = r[i] * Fma(-xh[i].v[j], c1[i], dx.v[j]); });
         }
-        const Four x = Four::Load(from);
-        const F16 r = ReciprocalRms(x);
-        const Four xh = x.Map([r](F16 e) { return e * r; });
-        if (sums != nullptr) {
-          float* sum = sums + i * kDim;
-          round_before_weight_ ? AddProduct(g, xh.Rounded(), sum) : AddProduct(g, xh, sum);
-          g = g.Times(*factor_);
-          if (round_before_weight_) g = g.Rounded();
-        }
-        const F16 c1 = Four::MeanProduct(g, xh);
-        for (int s = 0; s < kBlocks; ++s) {
-          for (int k = 0; k < 8; ++k) g.v[s][k] = r * Fma(-xh.v[s][k], c1, g.v[s][k]);
-        }
+        dx.template Store<kStream>(to);
       }
-      g.template Store<kStream>(to);
     }
   }
 
   // sum = fma(g, xh, sum), in the order of the vectors.
-  HW_INLINE static void AddProduct(const Four& g, const Four& xh, float* sum) {
-    for (int s = 0; s < kBlocks; ++s) {
-      for (int k = 0; k < 8; ++k, sum += kLanes) {
-        headwise::Store(sum, Fma(g.v[s][k], xh.v[s][k], Load(sum)));
-      }
-    }
+  HW_ALWAYS_INLINE static void AddProduct(const Four& g, const Four& xh, float* sum) {
+    Unroll<Four::kVectors>([&](auto i) HW_ALWAYS_INLINE {
+      float* at = sum + i * kLanes;
+      headwise::Store(at, Fma(g.v[i], xh.v[i], Load(at)));
+    });
   }
 
   HeadList list_;
@@ -509,8 +385,6 @@ class FourHeadsKernel {
   bool round_;  // intermediate values are rounded to storage
   bool stream_;
 };
-
-#undef HW_INLINE
 
 }  // namespace headwise::internal
 

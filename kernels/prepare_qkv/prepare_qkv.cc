@@ -1,12 +1,11 @@
 #include "kernels/prepare_qkv/prepare_qkv.h"
 
-#include <bit>
 #include <cstdint>
 #include <type_traits>
-#include <vector>
 
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "kernels/common/reductions.h"
 #include "kernels/prepare_qkv/cpu.h"
 #include "kernels/prepare_qkv/reference.h"
 #include "kernels/prepare_qkv/validate.h"
@@ -41,17 +40,10 @@ absl::Status PrepareQkvBackward(const QkvPreparation& op, const QkvInputs<T>& in
 template <typename C>
 void ReduceHeadNormGradient(RowSpan<const C> per_group, absl::Span<C> out) {
   HW_CHECK_EQ(static_cast<std::int64_t>(out.size()), per_group.width);
-  const std::uint64_t leaves = std::bit_ceil(static_cast<std::uint64_t>(per_group.rows));
-  std::vector<C> p(leaves);
   for (std::int64_t d = 0; d < per_group.width; ++d) {
-    for (std::uint64_t g = 0; g < leaves; ++g) {
-      const std::int64_t row = static_cast<std::int64_t>(g);
-      p[g] = row < per_group.rows ? per_group.row(row)[d] : C{0};
-    }
-    for (std::uint64_t n = leaves / 2; n >= 1; n /= 2) {
-      for (std::uint64_t i = 0; i < n; ++i) p[i] = p[2 * i] + p[2 * i + 1];
-    }
-    out[d] = p[0];
+    AdjacentPairAccumulator<C> sum;
+    for (std::int64_t g = 0; g < per_group.rows; ++g) sum.Add(per_group.row(g)[d]);
+    out[d] = sum.Total();
   }
 }
 
