@@ -15,17 +15,21 @@ extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__
 namespace headwise {
 namespace {
 
-// The input being tested, for the report of a failure.
-long g_iteration = -1;
+// The input being tested, for the report of a failure. Seed k counts as iteration -1 - k.
+long g_iteration = 0;
 const std::string* g_input = nullptr;
 
 void PrintInput() {
   if (g_input == nullptr) return;
   const std::string* input = g_input;
   g_input = nullptr;  // once
-  std::fprintf(stderr,
-               "\nfuzz: failed at iteration %ld (repeat with --only=%ld), input of %zu bytes:\n",
-               g_iteration, g_iteration, input->size());
+  if (g_iteration < 0) {
+    std::fprintf(stderr, "\nfuzz: failed at seed %ld, ", -1 - g_iteration);
+  } else {
+    std::fprintf(stderr, "\nfuzz: failed at iteration %ld (repeat with --only=%ld), ", g_iteration,
+                 g_iteration);
+  }
+  std::fprintf(stderr, "input of %zu bytes:\n", input->size());
   for (const char c : input->substr(0, 4096)) {
     if (c >= ' ' && c <= '~' && c != '\\') {
       std::fputc(c, stderr);
@@ -141,7 +145,8 @@ int Main(int argc, char** argv) {
     return 0;
   }
   const long iterations = Flag(argc, argv, "iterations", 100'000);
-  for (const std::string& seed : target.seeds) Test(-1, seed);
+  long seed_iteration = 0;
+  for (const std::string& seed : target.seeds) Test(--seed_iteration, seed);
   for (long i = 0; i < iterations; ++i) Test(i, Mutator(target, i).Make());
   if (target.finish) target.finish();
   std::printf("fuzz: %zu seeds and %ld mutations passed\n", target.seeds.size(), iterations);
