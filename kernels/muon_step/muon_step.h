@@ -41,6 +41,7 @@ struct MuonHyperparameters {
   double momentum = 0.95;
   bool nesterov = true;
   double weight_decay = 0.0;
+  double gradient_scale = 1.0;  // multiplies the gradient first (clipping); 1 means no multiply
   UpdateScale scale = UpdateScale::kAspect;
   const NewtonSchulzCoefficients* coefficients = &Quintic5();  // not owned
 };

@@ -11,6 +11,17 @@ namespace {
 // part of Q s and of the strip stay in the first-level cache.
 constexpr std::int64_t kSlicePanels = 8;
 
+// The widest register tile, in vectors, and the rows of a tile of so many, which divide a strip.
+#if defined(__AVX512F__)
+constexpr int kMaxVectors = 4;
+constexpr int TileRows(int vectors) {
+  return vectors == 4 ? 6 : vectors == 3 ? 8 : vectors == 2 ? 12 : 16;
+}
+#else
+constexpr int kMaxVectors = 1;  // two registers each, of half as many
+constexpr int TileRows(int) { return 6; }
+#endif
+
 // Panels [k_begin, k_end) of the sum, for kVectors panels of the output.
 template <int kVectors>
 void StripSlice(const Panels& qs, const Panels& x, std::int64_t d, std::int64_t begin,
@@ -24,11 +35,12 @@ void StripSlice(const Panels& qs, const Panels& x, std::int64_t d, std::int64_t 
     } else {
       LoadChains<kRows, kVectors>(at, kLanes, out.stride, chain);
     }
-    for (std::int64_t k = k_begin; k < k_end; ++k) {
+    std::int64_t k = k_begin;
+    do {
       FmaChains<kLanes, 1, kRows, kVectors>(x.panel(k) + (begin + row) * kLanes,
                                             qs.panel(first) + k * kTileFloats, qs.stride,
                                             std::min<std::int64_t>(kLanes, d - k * kLanes), chain);
-    }
+    } while (++k < k_end);
     StoreChains<kRows, kVectors>(chain, kLanes, out.stride, at);
   }
 }
@@ -39,19 +51,8 @@ void ApplyStrip(const Panels& qs, const Panels& x, std::int64_t d, std::int64_t 
                 const Panels& out) {
   for (std::int64_t k = 0; k < x.count; k += kSlicePanels) {
     const std::int64_t k_end = std::min(k + kSlicePanels, x.count);
-    ForEachGroup(out.count, [&](std::int64_t first, std::int64_t last) {
-      switch (last - first) {
-        case 1:
-          StripSlice<1>(qs, x, d, begin, k, k_end, first, out);
-          break;
-#if defined(__AVX512F__)
-        case 2:
-          StripSlice<2>(qs, x, d, begin, k, k_end, first, out);
-          break;
-        default:
-          StripSlice<3>(qs, x, d, begin, k, k_end, first, out);
-#endif
-      }
+    ForEachGroup<kMaxVectors>(out.count, [&]<int kVectors>(std::int64_t first) {
+      StripSlice<kVectors>(qs, x, d, begin, k, k_end, first, out);
     });
   }
 }

@@ -68,11 +68,11 @@ void Chain::Product(const Panels& a, const Panels& b, const Panels& out, ForEach
     LowerProduct(a, b, 0, d_, piece, sums);
     for (std::int64_t row = piece.row_begin; row < piece.row_end; ++row) {
       for (std::int64_t col = piece.col_begin; col < piece.ColEnd(row); ++col) {
-        float* const tile = sums + piece.TileIndex(row, col) * kTileFloats;
         const std::int64_t at = col * out.stride + row * kTileFloats;
-        for (std::int64_t i = 0; i < kTileFloats; i += kLanes) {
-          Store(tile + i, epilogue(Load(tile + i), at + i));
-        }
+        F16 tile[kLanes];
+        LoadTile(sums + piece.TileIndex(row, col) * kTileFloats, tile);
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) tile[i] = epilogue(tile[i], at + i * kLanes);
         StoreMirrored(tile, row, col, out);
       }
     }

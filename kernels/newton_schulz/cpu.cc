@@ -7,6 +7,7 @@
 #include "kernels/newton_schulz/block_view.h"
 #include "kernels/newton_schulz/newton_schulz.h"
 #include "kernels/newton_schulz/orthogonalize.h"
+#include "kernels/newton_schulz/streaming.h"
 #include "kernels/newton_schulz/validate.h"
 
 namespace headwise {
@@ -23,13 +24,15 @@ class MatrixBlock final : public newton_schulz::BlockAccess {
 
   void Load(std::int64_t row, std::int64_t col, std::int64_t count, float* x) override {
     view_.ForEachRun(row, col, count, [&](auto r, auto c, auto length, auto done) {
-      std::memcpy(x + done, problem_.input.row(r) + c, length * sizeof(float));
+      const float* const from = problem_.input.row(r) + c;
+      newton_schulz::Prefetch(from + length, length);
+      std::memcpy(x + done, from, length * sizeof(float));
     });
   }
 
   void Store(std::int64_t row, std::int64_t col, std::int64_t count, const float* o) override {
     view_.ForEachRun(row, col, count, [&](auto r, auto c, auto length, auto done) {
-      std::memcpy(problem_.output.row(r) + c, o + done, length * sizeof(float));
+      newton_schulz::StreamCopy(o + done, length, problem_.output.row(r) + c);
     });
   }
 

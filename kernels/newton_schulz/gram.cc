@@ -65,7 +65,9 @@ void GramPiece::Finish(const Panels& gram) {
   if (sum == nullptr) sum = Level(depth);  // a power of two: the tree is complete
   for (std::int64_t row = piece_.row_begin; row < piece_.row_end; ++row) {
     for (std::int64_t col = piece_.col_begin; col < piece_.ColEnd(row); ++col) {
-      StoreMirrored(sum + piece_.TileIndex(row, col) * kTileFloats, row, col, gram);
+      F16 tile[kLanes];
+      LoadTile(sum + piece_.TileIndex(row, col) * kTileFloats, tile);
+      StoreMirrored(tile, row, col, gram);
     }
   }
 }

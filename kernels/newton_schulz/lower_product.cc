@@ -1,9 +1,7 @@
 #include "kernels/newton_schulz/lower_product.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "kernels/common/transpose.h"
 #include "kernels/newton_schulz/fma_chains.h"
 
 namespace headwise::newton_schulz {
@@ -12,6 +10,16 @@ namespace {
 // k is cut into slices of so many, between which the chains rest in `sums`: the operands of a slice
 // (64 bytes per panel and k) then stay in the first-level cache.
 constexpr std::int64_t kSliceDepth = 128;
+
+// The widest register tile, in vectors, and the rows of a tile of so many, which divide 16: 16 to 24
+// chains, which hide the latency of an fma and leave registers for the operands.
+#if defined(__AVX512F__)
+constexpr int kMaxVectors = 3;
+constexpr int TileRows(int vectors) { return vectors == 1 ? 16 : 8; }
+#else
+constexpr int kMaxVectors = 1;  // two registers each, of half as many
+constexpr int TileRows(int) { return 4; }
+#endif
 
 // One row of tiles times kVectors panels.
 template <int kVectors>
@@ -37,44 +45,19 @@ void LowerProduct(const Panels& a, const Panels& b, std::int64_t begin, std::int
                   const Piece& piece, float* sums) {
   for (std::int64_t k = begin; k < end; k += kSliceDepth) {
     const std::int64_t depth = std::min(kSliceDepth, end - k);
-    ForEachGroup(piece.col_end - piece.col_begin, [&](std::int64_t first, std::int64_t last) {
-      const std::int64_t col = piece.col_begin + first;
+    for (std::int64_t col = piece.col_begin; col < piece.col_end; col += kMaxVectors) {
       const float* const right = b.panel(col) + k * kLanes;
       for (std::int64_t row = piece.row_begin; row < piece.row_end; ++row) {
-        const std::int64_t vectors = std::min(piece.col_begin + last, piece.ColEnd(row)) - col;
-        if (vectors <= 0) continue;
+        const std::int64_t panels = std::min<std::int64_t>(kMaxVectors, piece.ColEnd(row) - col);
+        if (panels <= 0) continue;  // above the diagonal
         const float* const left = a.panel(row) + k * kLanes;
         float* const to = sums + piece.TileIndex(row, col) * kTileFloats;
-        switch (vectors) {
-          case 1:
-            TileRow<1>(left, right, b.stride, depth, k == begin, to);
-            break;
-#if defined(__AVX512F__)
-          case 2:
-            TileRow<2>(left, right, b.stride, depth, k == begin, to);
-            break;
-          default:
-            TileRow<3>(left, right, b.stride, depth, k == begin, to);
-#endif
-        }
+        ForEachGroup<kMaxVectors>(panels, [&]<int kVectors>(std::int64_t) {
+          TileRow<kVectors>(left, right, b.stride, depth, k == begin, to);
+        });
       }
-    });
-  }
-}
-
-void StoreMirrored(float* tile, std::int64_t row, std::int64_t col, const Panels& out) {
-  if (row == col) {
-    for (int i = 0; i < kLanes; ++i) {
-      for (int j = i + 1; j < kLanes; ++j) tile[i * kLanes + j] = tile[j * kLanes + i];
     }
-  } else {
-    F16 rows[kLanes];
-    for (int i = 0; i < kLanes; ++i) rows[i] = Load(tile + i * kLanes);
-    Transpose16x16(rows);
-    float* const mirror = out.panel(row) + col * kTileFloats;
-    for (int i = 0; i < kLanes; ++i) Store(mirror + i * kLanes, rows[i]);
   }
-  std::memcpy(out.panel(col) + row * kTileFloats, tile, kTileFloats * sizeof(float));
 }
 
 }  // namespace headwise::newton_schulz

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/common/simd.h"
+#include "kernels/common/transpose.h"
 #include "kernels/newton_schulz/panels.h"
 
 namespace headwise::newton_schulz {
@@ -14,9 +16,39 @@ namespace headwise::newton_schulz {
 void LowerProduct(const Panels& a, const Panels& b, std::int64_t begin, std::int64_t end,
                   const Piece& piece, float* sums);
 
-// Writes one tile [16, 16] of a piece at (row, col) and its mirror image at (col, row). On the
-// diagonal, where row == col, what lies above it is replaced by what lies below. Overwrites `tile`.
-void StoreMirrored(float* tile, std::int64_t row, std::int64_t col, const Panels& out);
+inline void LoadTile(const float* p, F16 (&tile)[kLanes]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) tile[i] = Load(p + i * kLanes);
+}
+
+// 0, 1, ..., 15.
+inline I16 LaneNumbers() {
+  std::int32_t numbers[kLanes];
+  for (int i = 0; i < kLanes; ++i) numbers[i] = i;
+  return Load(numbers);
+}
+
+// Writes a tile, given by its rows, at (row, col) in tiles, and its mirror image at (col, row). On the
+// diagonal, where row == col, what lies above it is replaced by what lies below.
+inline void StoreMirrored(F16 (&tile)[kLanes], std::int64_t row, std::int64_t col,
+                          const Panels& out) {
+  float* const at = out.panel(col) + row * kTileFloats;
+  float* const mirrored_at = out.panel(row) + col * kTileFloats;
+  if (row != col) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) Store(at + i * kLanes, tile[i]);
+    Transpose16x16(tile);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) Store(mirrored_at + i * kLanes, tile[i]);
+    return;
+  }
+  F16 mirror[kLanes];
+  for (int i = 0; i < kLanes; ++i) mirror[i] = tile[i];
+  Transpose16x16(mirror);
+  for (int i = 0; i < kLanes; ++i) {
+    Store(at + i * kLanes, Select(LaneNumbers() > I16(i), mirror[i], tile[i]));
+  }
+}
 
 }  // namespace headwise::newton_schulz
 
