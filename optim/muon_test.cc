@@ -16,8 +16,10 @@ namespace headwise {
 namespace {
 
 constexpr std::int64_t kColumns = 40;
-constexpr MuonHyperparameters kHyper = {
-    .learning_rate = 0.02, .momentum = 0.9, .weight_decay = 0.1};
+
+MuonHyperparameters TestHyper() {
+  return {.learning_rate = 0.02, .momentum = 0.9, .weight_decay = 0.1};
+}
 
 HeadBlocks TestHeads() { return HeadBlocks::FromPacked(*PackedQkv::Interleaved({4, 2, 6})); }
 
@@ -44,7 +46,11 @@ struct Buffers {
             .gradient = {gradient.data(), rows, columns},
             .blocks = blocks};
   }
-  void NextGradient(int step) { gradient = RandomValues(rows * columns, 1000 * step + rows); }
+  // In place: a Muon keeps the address.
+  void NextGradient(int step) {
+    const std::vector<float> next = RandomValues(rows * columns, 1000 * step + rows);
+    std::copy(next.begin(), next.end(), gradient.begin());
+  }
 };
 
 // Per head, wide, tall; not in name order.
@@ -60,7 +66,7 @@ std::vector<MuonParameter> Parameters(std::vector<Buffers>& weights) {
   return parameters;
 }
 
-Muon MakeMuon(std::vector<Buffers>& weights, const MuonHyperparameters& hyper = kHyper) {
+Muon MakeMuon(std::vector<Buffers>& weights, const MuonHyperparameters& hyper = TestHyper()) {
   absl::StatusOr<Muon> muon = Muon::Create(hyper, Parameters(weights));
   EXPECT_TRUE(muon.ok()) << muon.status();
   return *std::move(muon);
@@ -74,7 +80,7 @@ std::map<std::string, std::vector<float>> ValuesByName(const std::vector<Buffers
 
 TEST(Muon, IsTheReferenceStepOnEveryWeight) {
   for (const bool nesterov : {true, false}) {
-    MuonHyperparameters hyper = kHyper;
+    MuonHyperparameters hyper = TestHyper();
     hyper.nesterov = nesterov;
     std::vector<Buffers> weights = SomeWeights(), expected = SomeWeights();
     Muon muon = MakeMuon(weights, hyper);
@@ -143,9 +149,9 @@ TEST(Muon, StridedRowsGiveTheSameBitsAndNothingBetweenThemIsTouched) {
   ThreadPool pool(1);
   MakeMuon(dense).Step(pool);
   absl::StatusOr<Muon> strided =
-      Muon::Create(kHyper, {{.name = "w",
-                             .value = {value.data(), 12, 20, 23},
-                             .gradient = {gradient.data(), 12, 20, 29}}});
+      Muon::Create(TestHyper(), {{.name = "w",
+                                  .value = {value.data(), 12, 20, 23},
+                                  .gradient = {gradient.data(), 12, 20, 29}}});
   ASSERT_TRUE(strided.ok()) << strided.status();
   EXPECT_FALSE(strided->Step(pool).skipped);
   for (int i = 0; i < 12 * 23; ++i) {
@@ -156,7 +162,7 @@ TEST(Muon, StridedRowsGiveTheSameBitsAndNothingBetweenThemIsTouched) {
 
 TEST(Muon, TransposedStorageGivesTheTransposedUpdate) {
   for (const UpdateScale scale : {UpdateScale::kAspect, UpdateScale::kSpectral}) {
-    MuonHyperparameters hyper = kHyper;
+    MuonHyperparameters hyper = TestHyper();
     hyper.scale = scale;
     std::vector<Buffers> stored = {{"wqkv", 48, kColumns, TestHeads(), 1}};
     std::vector<HeadBlock> columns = TestHeads().blocks();
@@ -255,7 +261,7 @@ TEST(Muon, StateResumesWithTheSameBits) {
 TEST(Muon, LearningRateZeroMovesTheMomentumOnly) {
   std::vector<Buffers> weights = SomeWeights();
   const auto values = ValuesByName(weights);
-  MuonHyperparameters hyper = kHyper;
+  MuonHyperparameters hyper = TestHyper();
   hyper.learning_rate = 0;
   Muon muon = MakeMuon(weights, hyper);
   ThreadPool pool(1);
@@ -265,7 +271,7 @@ TEST(Muon, LearningRateZeroMovesTheMomentumOnly) {
 }
 
 TEST(Muon, WithoutWeightsThereIsNothingToDo) {
-  absl::StatusOr<Muon> muon = Muon::Create(kHyper, {});
+  absl::StatusOr<Muon> muon = Muon::Create(TestHyper(), {});
   ASSERT_TRUE(muon.ok());
   ThreadPool pool(1);
   EXPECT_FALSE(muon->Step(pool).skipped);
@@ -316,10 +322,10 @@ TEST(MuonErrors, NameTheWeightAndTheMismatch) {
   const auto with = [&](auto change) {
     MuonParameter parameter = good;
     change(parameter);
-    return Error(kHyper, {parameter});
+    return Error(TestHyper(), {parameter});
   };
   EXPECT_EQ(with([](MuonParameter&) {}), "");
-  EXPECT_EQ(Error(kHyper, {good, good}), "two weights are named w");
+  EXPECT_EQ(Error(TestHyper(), {good, good}), "two weights are named w");
   EXPECT_EQ(with([](MuonParameter& p) { p.name = ""; }), "a weight has no name");
   EXPECT_EQ(with([](MuonParameter& p) { p.value.data = nullptr; }),
             "weight w: value is a null pointer");
@@ -340,7 +346,7 @@ TEST(MuonErrors, NameTheWeightAndTheMismatch) {
 }
 
 TEST(MuonDeathTest, AFactorThatIsNoFactorIsAProgrammingError) {
-  absl::StatusOr<Muon> muon = Muon::Create(kHyper, {});
+  absl::StatusOr<Muon> muon = Muon::Create(TestHyper(), {});
   ThreadPool pool(1);
   EXPECT_DEATH(muon->Step(pool, -1.0), "learning_rate_factor");
   EXPECT_DEATH(muon->Step(pool, std::nan("")), "learning_rate_factor");

@@ -282,6 +282,65 @@ TEST(Optimizer, TheScheduleMultipliesBothLearningRates) {
   EXPECT_EQ(Values(a), Values(b));
 }
 
+TEST(Optimizer, MuonsSettingsAreThoseOfTheConfiguration) {
+  ThreadPool pool(2);
+  const std::pair<MuonScale, UpdateScale> scales[] = {
+      {ASPECT, UpdateScale::kAspect},
+      {MATCH_RMS_ADAMW, UpdateScale::kMatchRmsAdamW},
+      {SPECTRAL, UpdateScale::kSpectral},
+      {UNIT, UpdateScale::kUnit}};
+  std::vector<std::vector<float>> seen;
+  for (const auto& [configured, scale] : scales) {
+    for (const bool nesterov : {true, false}) {
+      OptimizerConfig config = TestConfig();
+      config.mutable_schedule()->Clear();
+      config.mutable_muon()->set_scale(configured);
+      config.mutable_muon()->set_disable_nesterov(!nesterov);
+      TestModel model = MakeTestModel(Packing::kInterleavedPerKvGroup);
+      std::vector<float> value = ToVector(model.Get("wqkv").value);
+      Train(*MakeOptimizer(config, model), model, 0, 1, pool);
+      const std::vector<float> gradient = ToVector(model.Get("wqkv").gradient);
+      absl::StatusOr<Muon> muon = Muon::Create({.learning_rate = 0.02,
+                                                .momentum = 0.95,
+                                                .nesterov = nesterov,
+                                                .weight_decay = 0.1,
+                                                .scale = scale},
+                                               {{.name = "wqkv",
+                                                 .value = {value.data(), 48, 20},
+                                                 .gradient = {gradient.data(), 48, 20},
+                                                 .blocks = HeadBlocks::FromPacked(model.layout)}});
+      ASSERT_TRUE(muon.ok()) << muon.status();
+      muon->Step(pool);
+      EXPECT_EQ(ToVector(model.Get("wqkv").value), value) << Name(scale);
+      seen.push_back(value);
+    }
+  }
+  // Heads of 6 x 20: ASPECT and UNIT both multiply by 1. All else differs.
+  EXPECT_EQ(seen[0], seen[6]);
+  EXPECT_NE(seen[0], seen[1]);
+  EXPECT_NE(seen[0], seen[2]);
+  EXPECT_NE(seen[0], seen[4]);
+  EXPECT_NE(seen[2], seen[4]);
+}
+
+TEST(Optimizer, AssignmentsFollowTheGranularityInTheOrderGiven) {
+  const std::pair<MuonGranularity, std::int64_t> blocks[] = {
+      {HEAD, 8}, {KV_GROUP, 2}, {PROJECTION, 3}, {HEAD_GROUP, 4}, {WHOLE_MATRIX, 1}};
+  for (const auto& [granularity, expected] : blocks) {
+    const TestModel model = MakeTestModel(Packing::kSectioned);
+    const auto optimizer = MakeOptimizer(TestConfig(granularity), model);
+    ASSERT_EQ(optimizer->assignments().size(), model.parameters.size());
+    for (std::size_t i = 0; i < model.parameters.size(); ++i) {
+      const ParameterAssignment& a = optimizer->assignments()[i];
+      EXPECT_EQ(a.name, model.parameters[i]->name);
+      if (a.name == "wqkv") EXPECT_EQ(a.blocks, expected) << MuonGranularity_Name(granularity);
+      EXPECT_EQ(a.group == OptimizerGroup::kMuonPerHead,
+                a.name == "wqkv" && granularity != WHOLE_MATRIX)
+          << a.name;
+    }
+  }
+}
+
 TEST(Optimizer, AdamWsParametersGetTheKernelsStep) {
   ThreadPool pool(2);
   TestModel model = MakeTestModel(Packing::kInterleavedPerKvGroup);
