@@ -25,8 +25,8 @@ inline constexpr std::int64_t kCheckpointFormatVersion = 1;
 // A checkpoint on disk that passed every check.
 struct FoundCheckpoint {
   std::string directory;  // "runs/demo/step-400"
-  CheckpointState state;
-  std::vector<std::string> rejected;  // newer ones that are broken, each with the reason
+  CheckpointState state = {};
+  std::vector<std::string> rejected = {};  // newer ones that are broken, each with the reason
 };
 
 // Writes run_directory/step-<state.step>/; fills in the versions and the list of files. Then removes all but the newest
