@@ -51,7 +51,8 @@ using newton_schulz::Overlap;
 absl::Status CheckHyperparameters(const MuonHyperparameters& hyper) {
   const std::pair<const char*, double> not_negative[] = {{"learning_rate", hyper.learning_rate},
                                                          {"momentum", hyper.momentum},
-                                                         {"weight_decay", hyper.weight_decay}};
+                                                         {"weight_decay", hyper.weight_decay},
+                                                         {"gradient_scale", hyper.gradient_scale}};
   for (const auto& [name, value] : not_negative) {
     if (!std::isfinite(value) || value < 0) {
       return absl::InvalidArgumentError(

@@ -22,11 +22,13 @@ struct Constants {
       : beta(static_cast<float>(hyper.momentum)),
         one_minus_beta(1.0f - beta),
         decay(static_cast<float>(1.0 - hyper.learning_rate * hyper.weight_decay)),
+        gradient_scale(static_cast<float>(hyper.gradient_scale)),
         nesterov(hyper.nesterov) {}
 
   float beta;
   float one_minus_beta;
   float decay;
+  float gradient_scale;
   bool nesterov;
 };
 

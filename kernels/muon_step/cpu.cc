@@ -16,9 +16,11 @@
 namespace headwise {
 namespace {
 
-// m and u from g and m. V is F16 or float.
+// m and u from the gradient and m. V is F16 or float.
 template <typename V>
-[[gnu::always_inline]] inline void UpdateMomentum(const muon_step::Constants& k, V g, V& m, V& u) {
+[[gnu::always_inline]] inline void UpdateMomentum(const muon_step::Constants& k, V gradient, V& m,
+                                                  V& u) {
+  const V g = gradient * V(k.gradient_scale);
   m = Fma(V(k.one_minus_beta), g - m, m);
   u = k.nesterov ? Fma(V(k.beta), m - g, g) : m;
 }

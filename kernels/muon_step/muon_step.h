@@ -1,5 +1,6 @@
 // muon_step: one Muon update of many weights: momentum, orthogonalisation per block, weight decay and the write.
 //
+//   g  = gradient * gradient_scale         clipping; the usual scale of 1 changes no bit
 //   m <- m + (1 - beta) (g - m)            momentum, in place
 //   u  = g + beta (m - g)                  Nesterov; without it u = m
 //   O  = NewtonSchulz(u), block by block
@@ -41,7 +42,7 @@ struct MuonHyperparameters {
   double momentum = 0.95;
   bool nesterov = true;
   double weight_decay = 0.0;
-  double gradient_scale = 1.0;  // multiplies the gradient first (clipping); 1 means no multiply
+  double gradient_scale = 1.0;  // multiplies the gradient first (clipping); rounded once to fp32
   UpdateScale scale = UpdateScale::kAspect;
   const NewtonSchulzCoefficients* coefficients = &Quintic5();  // not owned
 };

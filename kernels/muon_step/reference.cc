@@ -21,7 +21,7 @@ absl::Status MuonStepReference(const MuonHyperparameters& hyper,
     const RowSpan<float> u(elements.data(), rows, cols);
     for (std::int64_t i = 0; i < rows; ++i) {
       for (std::int64_t j = 0; j < cols; ++j) {
-        const float g = Widen(w.gradient.row(i)[j]);
+        const float g = Widen(w.gradient.row(i)[j]) * k.gradient_scale;
         float& m = w.momentum.row(i)[j];
         m = std::fma(k.one_minus_beta, g - m, m);
         u.row(i)[j] = k.nesterov ? std::fma(k.beta, m - g, g) : m;
