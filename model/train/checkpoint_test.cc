@@ -116,8 +116,10 @@ TEST_F(Checkpoint, ABrokenOneIsNeverChosen) {
   damage("state.textproto", remove);
   damage("state.textproto",
          [](const std::string& path) { std::ofstream(path) << "step: 2 files {"; });
-  damage("state.textproto",
-         [](const std::string& path) { std::ofstream(path) << "format_version: 1"; });
+  damage("state.textproto", [](const std::string& path) {
+    std::ofstream(path) << "format_version: 1 prepare_qkv_contract: 1 newton_schulz_contract: 1 "
+                           "muon_step_contract: 1";
+  });
 }
 
 TEST_F(Checkpoint, WhenEveryOneIsBrokenTheErrorSaysSo) {
