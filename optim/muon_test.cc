@@ -192,6 +192,23 @@ TEST(Muon, TransposedStorageGivesTheTransposedUpdate) {
   }
 }
 
+TEST(Muon, GradientScaleIsTheReferencesToo) {
+  std::vector<Buffers> weights = SomeWeights(), expected = SomeWeights();
+  ThreadPool pool(2);
+  MakeMuon(weights).StepUnguarded(pool, 1.0, 0.3);
+  MuonHyperparameters hyper = TestHyper();
+  hyper.gradient_scale = 0.3;
+  for (Buffers& e : expected) {
+    const HeadBlocks blocks = e.blocks.value_or(HeadBlocks::Whole(e.rows));
+    const MuonWeight<float> weight = {.weight = {e.value.data(), e.rows, e.columns},
+                                      .momentum = {e.momentum.data(), e.rows, e.columns},
+                                      .gradient = {e.gradient.data(), e.rows, e.columns},
+                                      .blocks = &blocks};
+    ASSERT_TRUE(MuonStepReference<float>(hyper, {weight}).ok());
+  }
+  EXPECT_EQ(ValuesByName(weights), ValuesByName(expected));
+}
+
 TEST(Muon, GradientScaleIsOneMultiplicationOfEveryGradient) {
   std::vector<Buffers> scaled = SomeWeights(), multiplied = SomeWeights();
   const double scale = 0.3;

@@ -333,7 +333,9 @@ TEST(Optimizer, AssignmentsFollowTheGranularityInTheOrderGiven) {
     for (std::size_t i = 0; i < model.parameters.size(); ++i) {
       const ParameterAssignment& a = optimizer->assignments()[i];
       EXPECT_EQ(a.name, model.parameters[i]->name);
-      if (a.name == "wqkv") EXPECT_EQ(a.blocks, expected) << MuonGranularity_Name(granularity);
+      if (a.name == "wqkv") {
+        EXPECT_EQ(a.blocks, expected) << MuonGranularity_Name(granularity);
+      }
       EXPECT_EQ(a.group == OptimizerGroup::kMuonPerHead,
                 a.name == "wqkv" && granularity != WHOLE_MATRIX)
           << a.name;
