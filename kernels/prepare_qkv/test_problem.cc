@@ -140,6 +140,13 @@ QkvPreparation MakeOp(const Shape& shape, const RotaryTable* table) {
 }
 
 template <typename T>
+bool IsCanary(const T& x) {
+  unsigned char bytes[sizeof(T)];
+  std::memcpy(bytes, &x, sizeof(T));
+  return std::all_of(bytes, bytes + sizeof(T), [](unsigned char b) { return b == kCanary; });
+}
+
+template <typename T>
 bool IsNan(T x) {
   return Widen(x) != Widen(x);
 }
@@ -220,14 +227,23 @@ GuardedRows<T>::GuardedRows(std::int64_t rows, std::int64_t width, std::int64_t 
 
 template <typename T>
 bool GuardedRows<T>::GuardsIntact() const {
-  T canary;
-  std::memset(static_cast<void*>(&canary), kCanary, sizeof(T));
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(storage_.size()); ++i) {
     const std::int64_t at = i - offset_;
     const bool inside = at >= 0 && at < rows_ * stride_ && at % stride_ < width_;
-    if (!inside && std::memcmp(&storage_[i], &canary, sizeof(T)) != 0) return false;
+    if (!inside && !IsCanary(storage_[i])) return false;
   }
   return true;
+}
+
+template <typename T>
+bool GuardedRows<T>::Untouched() const {
+  return std::all_of(storage_.begin(), storage_.end(), IsCanary<T>);
+}
+
+template <typename T>
+bool Untouched(const Results<T>& r) {
+  return r.q.Untouched() && r.k.Untouched() && r.v.Untouched() && r.dpacked.Untouched() &&
+         r.dq_weight.Untouched() && r.dk_weight.Untouched();
 }
 
 template <typename T>
@@ -351,6 +367,7 @@ Results<T> Problem<T>::RunUnfused(ThreadPool& pool) const {
   template class GuardedRows<T>;                                         \
   template class Problem<T>;                                             \
   template std::string Difference(const Results<T>&, const Results<T>&); \
+  template bool Untouched(const Results<T>&);                            \
   template std::uint64_t Hash(const Results<T>&)
 HW_INSTANTIATE(float);
 HW_INSTANTIATE(BFloat16);

@@ -64,6 +64,8 @@ class GuardedRows {
   RowSpan<T> span() const { return {storage_.data() + offset_, rows_, width_, stride_}; }
   // Whether nothing but elements of the matrix has been written.
   bool GuardsIntact() const;
+  // Whether nothing at all has been written.
+  bool Untouched() const;
 
  private:
   mutable std::vector<T> storage_;
@@ -81,6 +83,10 @@ struct Results {
 // the matrix, how many elements, and the first of them.
 template <typename T>
 std::string Difference(const Results<T>& actual, const Results<T>& expected);
+
+// Whether none of the results has been written.
+template <typename T>
+bool Untouched(const Results<T>& results);
 
 // FNV-1a of all results, NaN made canonical.
 template <typename T>
