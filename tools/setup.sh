@@ -61,10 +61,9 @@ install() {
   fi
   say "installing with apt: $*"
   "${as_root[@]}" apt-get update -qq || say "apt-get update failed; trying with the package lists that are here"
-  local package unknown=()
-  for package in "$@"; do
-    apt-cache policy "$package" | grep -q 'Candidate: [^(]' || unknown+=("$package")
-  done
+  local available unknown
+  available=$(apt-cache policy "$@" | awk '/^[^ ]/ {name = $1} /Candidate: [^(]/ {sub(":$", "", name); print name}')
+  mapfile -t unknown < <(printf '%s\n' "$@" | grep -Fvx -f <(echo "$available"))
   [[ ${#unknown[@]} -eq 0 ]] || die "apt does not know ${unknown[*]}. Debian 12 has them; on Ubuntu enable 'universe'."
   # apt's own account of it: "After this operation, 1234 MB of additional disk space will be used."
   local cost
