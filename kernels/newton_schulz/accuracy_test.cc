@@ -1,0 +1,188 @@
+// How far fp32 in Gram form is from the same polynomial in double by the standard form, on seven
+// spectra; and that magnitudes, neighbours and positions show in no bit.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "kernels/newton_schulz/double_standard_form.h"
+#include "kernels/newton_schulz/parity.h"
+
+namespace headwise {
+namespace {
+
+struct Shape {
+  std::int64_t rows, cols;
+};
+
+// From `smallest` to 1, equal ratios.
+std::vector<double> LogSpaced(std::int64_t count, double smallest) {
+  std::vector<double> values(count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    values[i] = std::pow(smallest, static_cast<double>(i) / static_cast<double>(count - 1));
+  }
+  return values;
+}
+
+struct Spectrum {
+  const char* name;
+  double gate;         // relative Frobenius error
+  double square_gate;  // where rows == cols
+  DoubleMatrix (*make)(Shape shape, std::uint64_t seed);
+};
+
+template <int kDecades>
+DoubleMatrix LogSpectrum(Shape s, std::uint64_t seed) {
+  return MatrixWithSingularValues(
+      s.rows, s.cols, LogSpaced(std::min(s.rows, s.cols), std::pow(10.0, -kDecades)), seed);
+}
+
+DoubleMatrix Gaussian(Shape s, std::uint64_t seed) { return GaussianMatrix(s.rows, s.cols, seed); }
+
+DoubleMatrix HalfRank(Shape s, std::uint64_t seed) {
+  std::vector<double> values(std::min(s.rows, s.cols), 0.0);
+  for (std::size_t i = 0; i < values.size() / 2; ++i) values[i] = 1.0;
+  return MatrixWithSingularValues(s.rows, s.cols, values, seed);
+}
+
+// A thousand times the others.
+DoubleMatrix OneSpike(Shape s, std::uint64_t seed) {
+  std::vector<double> values(std::min(s.rows, s.cols), 1e-3);
+  values[0] = 1.0;
+  return MatrixWithSingularValues(s.rows, s.cols, values, seed);
+}
+
+constexpr Spectrum kSpectra[] = {
+    {"gaussian", 5e-6, 1e-4, Gaussian},
+    {"log_spaced_1e-2", 2e-4, 2e-4, LogSpectrum<2>},
+    {"log_spaced_1e-4", 7e-4, 7e-4, LogSpectrum<4>},
+    {"log_spaced_1e-6", 1.2e-3, 1.2e-3, LogSpectrum<6>},
+    {"log_spaced_1e-8", 1.2e-3, 1.2e-3, LogSpectrum<8>},
+    {"half_rank", 2e-4, 2e-4, HalfRank},
+    {"one_spike", 3e-3, 3e-3, OneSpike},
+};
+
+FloatMatrix Rounded(const DoubleMatrix& m) {
+  FloatMatrix r(m.rows, m.cols);
+  for (std::int64_t i = 0; i < m.rows; ++i) {
+    for (std::int64_t j = 0; j < m.cols; ++j) r.at(i, j) = static_cast<float>(m.at(i, j));
+  }
+  return r;
+}
+
+DoubleMatrix Widened(const FloatMatrix& m) {
+  DoubleMatrix r{m.rows(), m.width(), std::vector<double>(m.rows() * m.width())};
+  for (std::int64_t i = 0; i < r.rows; ++i) {
+    for (std::int64_t j = 0; j < r.cols; ++j) r.at(i, j) = m.at(i, j);
+  }
+  return r;
+}
+
+FloatMatrix Fast(const FloatMatrix& x) {
+  return FastOf(Quintic5(), x, HeadBlocks::Whole(x.rows()));
+}
+
+class Accuracy : public testing::TestWithParam<Spectrum> {};
+
+TEST_P(Accuracy, AgainstTheStandardFormInDouble) {
+  const Spectrum& spectrum = GetParam();
+  double worst = 0;
+  for (const Shape shape : {Shape{64, 128}, Shape{64, 512}, Shape{512, 64}, Shape{128, 256},
+                            Shape{64, 64}, Shape{128, 128}}) {
+    for (const std::uint64_t seed : {1, 2}) {
+      const FloatMatrix x = Rounded(spectrum.make(shape, seed));
+      const DoubleMatrix exact = StandardForm(Quintic5(), Widened(x));
+      const double error = RelativeDifference(Widened(Fast(x)), exact);
+      const double gate = shape.rows == shape.cols ? spectrum.square_gate : spectrum.gate;
+      EXPECT_LE(error, gate) << shape.rows << " x " << shape.cols << ", seed " << seed;
+      worst = std::max(worst, error);
+    }
+  }
+  RecordProperty("worst", absl::StrCat(worst));
+}
+
+INSTANTIATE_TEST_SUITE_P(Spectra, Accuracy, testing::ValuesIn(kSpectra), [](const auto& info) {
+  std::string name = info.param.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+// Singular values of a well-conditioned block come out near 1: what it is for.
+TEST(Meaning, RowsComeOutNearlyOrthonormal) {
+  const FloatMatrix o = Fast(Rounded(Gaussian({32, 256}, 3)));
+  for (int i = 0; i < 32; ++i) {
+    for (int j = 0; j < 32; ++j) {
+      double dot = 0;
+      for (int c = 0; c < 256; ++c) dot += double{o.at(i, c)} * o.at(j, c);
+      EXPECT_NEAR(dot, i == j ? 1.0 : 0.0, i == j ? 0.5 : 0.25) << i << ", " << j;
+    }
+  }
+}
+
+FloatMatrix Times(const FloatMatrix& x, float factor) {
+  FloatMatrix r = x;
+  for (std::int64_t i = 0; i < x.rows(); ++i) {
+    for (std::int64_t j = 0; j < x.width(); ++j) r.at(i, j) = x.at(i, j) * factor;
+  }
+  return r;
+}
+
+TEST(Magnitude, PowersOfTwoShowInNoBit) {
+  const FloatMatrix x = Rounded(Gaussian({48, 100}, 4));
+  const FloatMatrix expected = Fast(x);
+  for (int exponent = -80; exponent <= 80; ++exponent) {
+    ExpectSameBits(Fast(Times(x, std::ldexp(1.0f, exponent))).view(), expected.view(),
+                   absl::StrCat("2^", exponent));
+  }
+}
+
+// As near to overflow as floats are, and integers that are exact as multiples of the smallest one.
+TEST(Magnitude, NorDoHugeAndSubnormalBlocks) {
+  FloatMatrix integers(20, 60);
+  Fill(integers, 5);
+  for (int r = 0; r < 20; ++r) {
+    for (int c = 0; c < 60; ++c) integers.at(r, c) = std::trunc(integers.at(r, c) * 60000);
+  }
+  const FloatMatrix expected = Fast(integers);
+  for (const float factor : {0x1p-149f, 0x1p-140f, 0x1p-126f, 0x1p111f}) {
+    ExpectSameBits(Fast(Times(integers, factor)).view(), expected.view(), absl::StrCat(factor));
+  }
+}
+
+TEST(Magnitude, OneHeadAHundredTimesTheOthers) {
+  const HeadBlocks blocks = BlocksOfSizes({32, 32, 32});
+  FloatMatrix x = Rounded(Gaussian({96, 128}, 6));
+  const FloatMatrix before = FastOf(Quintic5(), x, blocks);
+  FloatMatrix alone(32, 128);
+  for (int r = 0; r < 32; ++r) {
+    for (int c = 0; c < 128; ++c) {
+      x.at(32 + r, c) *= 100;
+      alone.at(r, c) = x.at(32 + r, c);
+    }
+  }
+  const FloatMatrix after = FastOf(Quintic5(), x, blocks);
+  ExpectSameBits(after.view().Rows(0, 32), before.view().Rows(0, 32), "the head before");
+  ExpectSameBits(after.view().Rows(64, 32), before.view().Rows(64, 32), "the head after");
+  ExpectSameBits(after.view().Rows(32, 32), Fast(alone).view(), "the head itself");
+  // Scale free, so its update is that of the head before it was multiplied, to rounding.
+  DoubleMatrix large = Widened(after), small = Widened(before);
+  EXPECT_LE(RelativeDifference(large, small), 1e-5);
+}
+
+TEST(Magnitude, ZeroBlockGivesZeros) {
+  FloatMatrix zeros(7, 9);
+  for (int r = 0; r < 7; ++r) {
+    for (int c = 0; c < 9; ++c) zeros.at(r, c) = (r + c) % 2 == 0 ? 0.0f : -0.0f;
+  }
+  const FloatMatrix o = Fast(zeros);
+  for (int r = 0; r < 7; ++r) {
+    for (int c = 0; c < 9; ++c) EXPECT_TRUE(SameBits(o.at(r, c), 0.0f)) << r << ", " << c;
+  }
+}
+
+}  // namespace
+}  // namespace headwise

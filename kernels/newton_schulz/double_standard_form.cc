@@ -1,0 +1,62 @@
+#include "kernels/newton_schulz/double_standard_form.h"
+
+#include <Eigen/Dense>
+#include <algorithm>
+#include <random>
+
+#include "core/base/check.h"
+
+namespace headwise {
+namespace {
+
+using Dense = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+Dense ToEigen(const DoubleMatrix& m) {
+  return Eigen::Map<const Dense>(m.elements.data(), m.rows, m.cols);
+}
+
+DoubleMatrix FromEigen(const Dense& m) {
+  return {m.rows(), m.cols(), std::vector<double>(m.data(), m.data() + m.size())};
+}
+
+// Orthonormal columns.
+Dense Orthonormal(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+  const Dense gaussian = ToEigen(GaussianMatrix(rows, cols, seed));
+  return Dense(Eigen::HouseholderQR<Dense>(gaussian).householderQ() * Dense::Identity(rows, cols));
+}
+
+}  // namespace
+
+DoubleMatrix GaussianMatrix(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal;
+  DoubleMatrix m{rows, cols, std::vector<double>(rows * cols)};
+  for (double& v : m.elements) v = normal(random);
+  return m;
+}
+
+DoubleMatrix MatrixWithSingularValues(std::int64_t rows, std::int64_t cols,
+                                      const std::vector<double>& values, std::uint64_t seed) {
+  const std::int64_t d = std::min(rows, cols);
+  HW_CHECK_EQ(static_cast<std::int64_t>(values.size()), d);
+  const Eigen::VectorXd s = Eigen::Map<const Eigen::VectorXd>(values.data(), d);
+  return FromEigen(Orthonormal(rows, d, seed) * s.asDiagonal() *
+                   Orthonormal(cols, d, seed + 1).transpose());
+}
+
+DoubleMatrix StandardForm(const NewtonSchulzCoefficients& coefficients, const DoubleMatrix& m) {
+  Dense x = ToEigen(m);
+  x /= x.norm();
+  for (const QuinticStep& step : coefficients.steps) {
+    const Dense a = x * x.transpose();
+    const Dense polynomial = double{step.b} * a + double{step.c} * a * a;
+    x = (double{step.a} * x + polynomial * x).eval();
+  }
+  return FromEigen(x);
+}
+
+double RelativeDifference(const DoubleMatrix& a, const DoubleMatrix& b) {
+  return (ToEigen(a) - ToEigen(b)).norm() / ToEigen(b).norm();
+}
+
+}  // namespace headwise
