@@ -28,6 +28,7 @@
 #include "core/tensor/tensor.h"
 #include "kernels/attention/attention.h"
 #include "kernels/common/thread_pool.h"
+#include "kernels/cross_entropy/cross_entropy.h"  // kIgnoredTarget
 #include "kernels/gemm/gemm.h"
 #include "optim/parameter.h"
 

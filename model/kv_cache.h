@@ -18,6 +18,7 @@
 
 #include "core/tensor/tensor.h"
 #include "kernels/attention/attention.h"
+#include "model/ops.h"
 
 namespace headwise {
 
@@ -58,8 +59,8 @@ class KvCache {
   // Appends k, v [T, G*D] to a layer, evicting what its window no longer needs, and returns the
   // segments with which queries at the same rows of q attend to keys() and values(). Advance() ends
   // the pass after the last layer.
-  std::vector<AttentionSegment> Append(std::int64_t layer, const Pass& pass, const Tensor& k,
-                                       const Tensor& v);
+  std::vector<AttentionSegment> Append(const OpContext& ctx, std::int64_t layer, const Pass& pass,
+                                       const Tensor& k, const Tensor& v);
   const Tensor& keys(std::int64_t layer) const {
     return layers_[layer].keys;
   }  // [rows * capacity, G*D]

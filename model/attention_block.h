@@ -1,0 +1,69 @@
+// AttentionBlock: grouped-query self-attention of one layer, from the normed residual stream to wo's output.
+//
+//   packed = x Wqkv^T + bias;  q, k, v = prepare_qkv(packed);  o = attention(q, k, v)
+//   y = (o * sigmoid(x Wg^T)) Wo^T                              (without a gate: y = o Wo^T)
+#ifndef HEADWISE_MODEL_ATTENTION_BLOCK_H_
+#define HEADWISE_MODEL_ATTENTION_BLOCK_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/types/span.h"
+#include "core/proto/config.pb.h"
+#include "core/rope/rotary_table.h"
+#include "model/kv_cache.h"
+#include "model/ops.h"
+#include "model/parameter_store.h"
+
+namespace headwise {
+
+// Where the tokens of a pass stand: [T] positions and the segments that cover them in order.
+struct SequenceInfo {
+  absl::Span<const std::int64_t> positions;
+  absl::Span<const AttentionSegment> segments;
+};
+
+class AttentionBlock {
+ public:
+  // What the backward needs besides x; q, k and v are computed again from packed.
+  struct Saved {
+    Tensor packed;       // [T, (H + 2G) D]
+    Tensor o;            // [T, H D], before the gate
+    Tensor log_sum_exp;  // [T, H]
+    Tensor gate;         // [T, H D], before the sigmoid; undefined without a gate
+  };
+
+  // Makes `name`.wqkv, .wqkv_bias, .q_norm, .k_norm, .gate and .wo, those that the config asks for. `rotary` is not owned;
+  // used by layers with RoPE only.
+  AttentionBlock(const ModelConfig& config, std::int64_t layer, const std::string& name,
+                 const RotaryTable* rotary, ParameterStore& store);
+
+  // x [T, N] -> [T, N]. saved may be null.
+  Tensor Forward(const OpContext& ctx, const Tensor& x, const SequenceInfo& sequence,
+                 Saved* saved) const;
+  // dx from dy [T, N]; overwrites the parameters' gradients; uses up `saved`.
+  Tensor Backward(const OpContext& ctx, const Tensor& x, const Tensor& dy,
+                  const SequenceInfo& sequence, Saved saved) const;
+  // The forward for new tokens of cached rows: their keys and values are appended, their queries see the cache.
+  Tensor Extend(const OpContext& ctx, const Tensor& x, absl::Span<const std::int64_t> positions,
+                const KvCache::Pass& pass, KvCache& cache) const;
+
+ private:
+  ops::QkvArguments Arguments(absl::Span<const std::int64_t> positions) const;
+  Tensor Project(const OpContext& ctx, const Tensor& x) const;
+  // From attention's output to wo's; keeps the gate in saved if that is not null.
+  Tensor Output(const OpContext& ctx, const Tensor& x, const Tensor& o, Saved* saved) const;
+
+  std::int64_t layer_;
+  QkvPreparation prepare_;
+  Attention attention_;
+  bool unfused_;
+  LinearWeight wqkv_, gate_, wo_;  // gate_.parameter is null without a gate
+  Parameter* bias_ = nullptr;      // null without a bias
+  Parameter* q_norm_ = nullptr;    // null unless the head norm has weights
+  Parameter* k_norm_ = nullptr;
+};
+
+}  // namespace headwise
+
+#endif  // HEADWISE_MODEL_ATTENTION_BLOCK_H_

@@ -1,0 +1,261 @@
+#include "model/decoder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "core/rope/rotary_table.h"
+#include "model/config.h"
+#include "model/kv_cache.h"
+#include "model/layer.h"
+#include "model/norm_site.h"
+#include "model/ops.h"
+#include "model/output_head.h"
+#include "model/parameter_store.h"
+#include "model/storage_pool.h"
+
+namespace headwise {
+namespace {
+
+class DecoderImpl final : public Decoder {
+ public:
+  // config is valid and resolved.
+  DecoderImpl(const ModelConfig& config, const DecoderOptions& options,
+              std::optional<RotaryTable> rotary);
+
+  const ModelConfig& config() const override { return config_; }
+  const DecoderOptions& options() const override { return options_; }
+  const std::vector<Parameter*>& parameters() override { return store_.parameters(); }
+
+  void Initialize(std::uint64_t seed) override;
+  void WeightsChanged(ThreadPool& pool) override { store_.RefreshCopies(Context(pool)); }
+  double ForwardBackward(const TokenBatch& batch, double loss_scale, ThreadPool& pool) override;
+  double Loss(const TokenBatch& batch, ThreadPool& pool) override;
+  absl::StatusOr<std::unique_ptr<KvCache>> NewCache(std::int64_t rows,
+                                                    std::int64_t max_tokens) const override;
+  Tensor Extend(KvCache& cache, absl::Span<const std::vector<std::int32_t>> tokens,
+                ThreadPool& pool) override;
+
+ private:
+  OpContext Context(ThreadPool& pool) {
+    return {.device = options_.device,
+            .compute = options_.compute,
+            .gemm = options_.gemm,
+            .pool = &pool,
+            .storage = &storage_};
+  }
+  // Idle memory of other shapes would add to the peak.
+  void TrimUnlessTokens(std::int64_t tokens) {
+    if (tokens != last_tokens_) storage_.Trim();
+    last_tokens_ = tokens;
+  }
+  void CheckBatch(const TokenBatch& batch) const;
+
+  ModelConfig config_;
+  DecoderOptions options_;
+  std::optional<RotaryTable> rotary_;  // where some layer rotates
+  StoragePool storage_;
+  std::int64_t last_tokens_ = 0;
+  ParameterStore store_;
+  // In this order, which is that of the parameters.
+  Parameter* embedding_;
+  NormSite embedding_norm_;
+  std::deque<Layer> layers_;
+  OutputHead head_;
+};
+
+std::deque<Layer> MakeLayers(const ModelConfig& config, const RotaryTable* rotary,
+                             ParameterStore& store) {
+  std::deque<Layer> layers;
+  for (std::int64_t l = 0; l < config.num_layers(); ++l) {
+    layers.emplace_back(config, l, rotary, store);
+  }
+  return layers;
+}
+
+DecoderImpl::DecoderImpl(const ModelConfig& config, const DecoderOptions& options,
+                         std::optional<RotaryTable> rotary)
+    : config_(config),
+      options_(options),
+      rotary_(std::move(rotary)),
+      store_(options.compute, options.device),
+      embedding_(store_.Add("embedding.weight", ParameterRole::kEmbedding,
+                            {config.vocab_size(), config.dim()},
+                            Init::Normal(config.init().embedding_std()))),
+      embedding_norm_(config.embedding_norm(), "embedding_norm", config.dim(), store_),
+      layers_(MakeLayers(config, rotary_.has_value() ? &*rotary_ : nullptr, store_)),
+      head_(config, store_) {}
+
+void DecoderImpl::Initialize(std::uint64_t seed) {
+  store_.Initialize(seed);
+  ThreadPool pool(1);
+  WeightsChanged(pool);
+}
+
+void DecoderImpl::CheckBatch(const TokenBatch& batch) const {
+  HW_CHECK_EQ(batch.targets.size(), batch.inputs.size());
+  HW_CHECK_EQ(batch.positions.size(), batch.inputs.size());
+}
+
+double DecoderImpl::Loss(const TokenBatch& batch, ThreadPool& pool) {
+  CheckBatch(batch);
+  TrimUnlessTokens(static_cast<std::int64_t>(batch.inputs.size()));
+  const OpContext ctx = Context(pool);
+  const SequenceInfo sequence = {batch.positions, batch.segments};
+  Tensor h = embedding_norm_.Forward(ctx, ops::Embedding(ctx, batch.inputs, embedding_->value));
+  for (const Layer& layer : layers_) h = layer.Forward(ctx, h, sequence, nullptr);
+  return head_.Loss(ctx, h, batch.targets, 0, nullptr);
+}
+
+double DecoderImpl::ForwardBackward(const TokenBatch& batch, double loss_scale, ThreadPool& pool) {
+  CheckBatch(batch);
+  TrimUnlessTokens(static_cast<std::int64_t>(batch.inputs.size()));
+  const OpContext ctx = Context(pool);
+  const SequenceInfo sequence = {batch.positions, batch.segments};
+
+  Tensor embedded = ops::Embedding(ctx, batch.inputs, embedding_->value);
+  Tensor h = embedding_norm_.Forward(ctx, embedded);
+  if (!embedding_norm_.present()) embedded = Tensor();
+  std::vector<Layer::Saved> saved(layers_.size());
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    h = layers_[l].Forward(ctx, h, sequence, &saved[l]);
+  }
+
+  Tensor dh;
+  const double loss = head_.Loss(ctx, h, batch.targets, loss_scale, &dh);
+  h = Tensor();
+  for (std::size_t l = layers_.size(); l-- > 0;) {
+    dh = layers_[l].Backward(ctx, dh, sequence, std::exchange(saved[l], {}));
+  }
+  dh = embedding_norm_.Backward(ctx, embedded, dh);
+  ops::EmbeddingBackward(ctx, batch.inputs, dh, embedding_->gradient);
+  return loss;
+}
+
+absl::StatusOr<std::unique_ptr<KvCache>> DecoderImpl::NewCache(std::int64_t rows,
+                                                               std::int64_t max_tokens) const {
+  if (rows < 1) return absl::InvalidArgumentError(absl::StrCat("a cache needs rows, not ", rows));
+  if (max_tokens < 1 || max_tokens > config_.max_sequence_length()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a cache of ", max_tokens, " tokens per row: must be from 1 to model.max_sequence_length ",
+        config_.max_sequence_length()));
+  }
+  if (options_.compute == DType::kF64) {
+    return absl::InvalidArgumentError("no cache in double precision: it is for gradient tests");
+  }
+  KvCache::Layout layout = {
+      .rows = rows,
+      .max_tokens = max_tokens,
+      .kv_width = config_.attention().num_kv_heads() * config_.attention().head_dim(),
+      .dtype = options_.compute,
+      .device = options_.device,
+      .windows = {}};
+  for (std::int64_t l = 0; l < config_.num_layers(); ++l) {
+    layout.windows.push_back(LayerWindow(config_, l));
+  }
+  return std::make_unique<KvCache>(layout);
+}
+
+// The new tokens of all rows that one pass of Extend works on.
+struct ExtendPass {
+  KvCache::Pass pass;
+  std::vector<std::int32_t> tokens;
+  std::vector<std::int64_t> positions;
+};
+
+// The next chunk of each row; `done` counts the tokens of each row that earlier passes took.
+ExtendPass NextPass(const KvCache& cache, absl::Span<const std::vector<std::int32_t>> tokens,
+                    std::vector<std::int64_t>& done) {
+  ExtendPass next;
+  for (std::size_t r = 0; r < tokens.size(); ++r) {
+    const auto left = static_cast<std::int64_t>(tokens[r].size()) - done[r];
+    const std::int64_t count = std::min(left, kExtendChunk);
+    next.pass.begin.push_back(static_cast<std::int64_t>(next.tokens.size()));
+    next.pass.count.push_back(count);
+    for (std::int64_t i = 0; i < count; ++i) {
+      next.tokens.push_back(tokens[r][done[r] + i]);
+      next.positions.push_back(cache.length(static_cast<std::int64_t>(r)) + i);
+    }
+    done[r] += count;
+  }
+  return next;
+}
+
+Tensor DecoderImpl::Extend(KvCache& cache, absl::Span<const std::vector<std::int32_t>> tokens,
+                           ThreadPool& pool) {
+  const auto rows = static_cast<std::int64_t>(tokens.size());
+  HW_CHECK_EQ(rows, cache.rows());
+  std::vector<std::int64_t> active;  // rows that get tokens
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const auto count = static_cast<std::int64_t>(tokens[r].size());
+    HW_CHECK_LE(cache.length(r) + count, cache.max_tokens()) << "row " << r << " of the cache";
+    if (count > 0) active.push_back(r);
+  }
+  const OpContext ctx = Context(pool);
+  const Tensor out = Tensor::Zeros({rows, config_.vocab_size()}, DType::kF32, options_.device);
+  if (active.empty()) return out;
+
+  // The residual stream after each active row's last token.
+  const Tensor last = ctx.Empty({static_cast<std::int64_t>(active.size()), config_.dim()});
+  std::vector<std::int64_t> done(tokens.size(), 0);
+  for (ExtendPass next = NextPass(cache, tokens, done); !next.tokens.empty();
+       next = NextPass(cache, tokens, done)) {
+    TrimUnlessTokens(static_cast<std::int64_t>(next.tokens.size()));
+    Tensor h = embedding_norm_.Forward(ctx, ops::Embedding(ctx, next.tokens, embedding_->value));
+    for (const Layer& layer : layers_) {
+      h = layer.Extend(ctx, h, next.positions, next.pass, cache);
+    }
+    cache.Advance(next.pass);
+    for (std::size_t i = 0; i < active.size(); ++i) {
+      const std::int64_t r = active[i];
+      const std::int64_t count = next.pass.count[r];
+      if (count == 0) continue;
+      ops::CopyRows(ctx, h, next.pass.begin[r] + count - 1, last, static_cast<std::int64_t>(i), 1);
+    }
+  }
+  const Tensor logits = head_.Logits(ctx, last);
+  for (std::size_t i = 0; i < active.size(); ++i) {
+    ops::CopyRows(ctx, logits, static_cast<std::int64_t>(i), out, active[i], 1);
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(const ModelConfig& config,
+                                                         const DecoderOptions& options) {
+  HW_RETURN_IF_ERROR(ValidateModelConfig(config));
+  if (options.compute != DType::kF32 && options.compute != DType::kBF16 &&
+      options.compute != DType::kF64) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("activations cannot be ", Name(options.compute), ": F32, BF16 or F64"));
+  }
+  if (options.compute == DType::kF64 && options.gemm != GemmBackend::kContract) {
+    return absl::InvalidArgumentError("double precision needs the contract GEMM");
+  }
+  if (options.device == Device::kCuda) {
+    return absl::UnimplementedError("the decoder runs on cpu and meta devices, not on cuda");
+  }
+  const ModelConfig resolved = ResolveModelConfig(config);
+  std::optional<RotaryTable> rotary;
+  const RopeConfig& rope = resolved.attention().rope();
+  bool rotates = false;
+  for (std::int64_t l = 0; l < resolved.num_layers(); ++l) rotates |= LayerUsesRope(resolved, l);
+  if (rotates) {
+    HW_ASSIGN_OR_RETURN(rotary, RotaryTable::Create({.length = resolved.max_sequence_length(),
+                                                     .rotary_dim = rope.rotary_dim(),
+                                                     .theta = rope.theta(),
+                                                     .pairing = rope.pairing() == INTERLEAVED
+                                                                    ? RotaryPairing::kInterleaved
+                                                                    : RotaryPairing::kHalf}));
+  }
+  return std::unique_ptr<Decoder>(
+      std::make_unique<DecoderImpl>(resolved, options, std::move(rotary)));
+}
+
+}  // namespace headwise

@@ -1,0 +1,86 @@
+// One forward and backward pass of muse_17m on 16 sequences of 512 tokens, against the machine's matrix-product rate.
+//
+//   bazel run -c opt //model:decoder_benchmark
+//
+// The rate is that of a 2048 x 2048 x 2048 product by the same backend and threads, measured in the same run, before and after
+// the passes; the FLOPs are the model's (model/counts.h), without recomputation. Counters: tokens/s, GFLOP/s of the model,
+// share_of_gemm, and the peak resident memory of the process.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "benchmark/benchmark.h"
+#include "core/base/check.h"
+#include "kernels/gemm/gemm.h"
+#include "model/counts.h"
+#include "model/decoder.h"
+#include "model/presets/presets.h"
+#include "model/test_decoder.h"
+
+namespace headwise {
+namespace {
+
+constexpr std::int64_t kSequences = 16;
+constexpr std::int64_t kLength = 512;
+
+// FLOP/s of a square product.
+template <typename T>
+double GemmRate(ThreadPool& pool) {
+  constexpr std::int64_t n = 2048;
+  constexpr int kRepeats = 3;
+  const Tensor x = Tensor::Zeros({n, n}, kDType<T>, Device::kCpu);
+  const Tensor w = Tensor::Zeros({n, n}, kDType<T>, Device::kCpu);
+  const Tensor y = Tensor::Zeros({n, n}, kDType<T>, Device::kCpu);
+  double best = 1e30;
+  for (int i = 0; i < kRepeats; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    LinearForward<T, T>(GemmBackend::kOneDnn, x.Rows<T>(), w.Rows<T>(), {}, y.Rows<T>(), pool);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    best = std::min(best, took.count());
+  }
+  return 2.0 * n * n * n / best;
+}
+
+double PeakMegabytes() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+template <typename T>
+void BM_ForwardBackward(benchmark::State& state) {
+  ThreadPool pool(static_cast<int>(state.range(0)));
+  const ModelConfig config = LoadPreset("muse_17m")->model();
+  auto decoder = Decoder::Create(config, {.compute = kDType<T>});
+  HW_CHECK(decoder.ok()) << decoder.status();
+  (*decoder)->Initialize(1);
+  const TokenBatch batch =
+      RandomBatch(std::vector<std::int64_t>(kSequences, kLength), config.vocab_size());
+  const double tokens = kSequences * kLength;
+  (*decoder)->ForwardBackward(batch, 1 / tokens, pool);  // warms the caches and the storage pool
+  double gemm = GemmRate<T>(pool);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize((*decoder)->ForwardBackward(batch, 1 / tokens, pool));
+  }
+  gemm = std::max(gemm, GemmRate<T>(pool));
+  const auto passes = static_cast<double>(state.iterations());
+  const double flops = passes * tokens * TrainingFlopsPerToken(config, kLength);
+  state.counters["tokens/s"] = benchmark::Counter(passes * tokens, benchmark::Counter::kIsRate);
+  state.counters["model_GFLOP/s"] = benchmark::Counter(flops / 1e9, benchmark::Counter::kIsRate);
+  state.counters["gemm_GFLOP/s"] = gemm / 1e9;
+  state.counters["share_of_gemm"] = benchmark::Counter(flops / gemm, benchmark::Counter::kIsRate);
+  state.counters["peak_MiB"] = PeakMegabytes();
+}
+// Wall time: the work is on the pool's threads.
+BENCHMARK_TEMPLATE(BM_ForwardBackward, float)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK_TEMPLATE(BM_ForwardBackward, BFloat16)
+    ->Arg(2)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace headwise

@@ -1,0 +1,62 @@
+// Layer: one transformer layer on the residual stream.
+//
+//   middle = h + post_attention_norm(attention(attention_norm(h)))
+//   out    = middle + post_ffn_norm(ffn(ffn_norm(middle)))
+#ifndef HEADWISE_MODEL_LAYER_H_
+#define HEADWISE_MODEL_LAYER_H_
+
+#include <cstdint>
+
+#include "core/proto/config.pb.h"
+#include "core/rope/rotary_table.h"
+#include "model/attention_block.h"
+#include "model/ffn_block.h"
+#include "model/norm_site.h"
+#include "model/ops.h"
+#include "model/parameter_store.h"
+
+namespace headwise {
+
+class Layer {
+ public:
+  // The activations that the backward starts from. What is cheap to compute again (norms, q, k and v, the products of gate and
+  // up) is not kept: about 10 N values a token at muse_17m's shape instead of 17.
+  struct Saved {
+    Tensor input;  // [T, N]
+    AttentionBlock::Saved attention;
+    Tensor attention_out;  // [T, N]; undefined without a post-attention norm
+    Tensor middle;         // [T, N]
+    FfnBlock::Saved ffn;
+    Tensor ffn_out;  // [T, N]; undefined without a post-ffn norm
+  };
+
+  // Makes the parameters "layers.<index>...". `rotary` is not owned.
+  Layer(const ModelConfig& config, std::int64_t index, const RotaryTable* rotary,
+        ParameterStore& store);
+
+  // h [T, N] -> [T, N]. saved may be null.
+  Tensor Forward(const OpContext& ctx, const Tensor& h, const SequenceInfo& sequence,
+                 Saved* saved) const;
+  // The gradient of h from that of the output; overwrites the parameters' gradients; uses up `saved`.
+  Tensor Backward(const OpContext& ctx, const Tensor& dout, const SequenceInfo& sequence,
+                  Saved saved) const;
+  // The forward for new tokens of cached rows.
+  Tensor Extend(const OpContext& ctx, const Tensor& h, absl::Span<const std::int64_t> positions,
+                const KvCache::Pass& pass, KvCache& cache) const;
+
+ private:
+  // From attention's output on.
+  Tensor Finish(const OpContext& ctx, const Tensor& h, Tensor attention_out, Saved* saved) const;
+
+  // In this order, which is that of the parameters.
+  NormSite attention_norm_;
+  AttentionBlock attention_;
+  NormSite post_attention_norm_;
+  NormSite ffn_norm_;
+  FfnBlock ffn_;
+  NormSite post_ffn_norm_;
+};
+
+}  // namespace headwise
+
+#endif  // HEADWISE_MODEL_LAYER_H_

@@ -1,0 +1,106 @@
+#include "kernels/elementwise/elementwise.h"
+
+#include <cstring>
+
+#include "kernels/swiglu/swiglu.h"
+#include "model/ops.h"
+#include "model/ops/op_support.h"
+
+namespace headwise::ops {
+namespace {
+
+void AddTo(const OpContext& ctx, const Tensor& a, const Tensor& b, const Tensor& out) {
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    headwise::Add<T>(a.Rows<T>(), b.Rows<T>(), out.Rows<T>(), *ctx.pool);
+  });
+}
+
+}  // namespace
+
+Tensor Add(const OpContext& ctx, const Tensor& a, const Tensor& b) {
+  CheckMatrix(ctx, "Add", "a", a, ctx.compute);
+  CheckTensor(ctx, "Add", "b", b, a.shape(), ctx.compute);
+  const Tensor out = ctx.Empty(a.shape());
+  AddTo(ctx, a, b, out);
+  return out;
+}
+
+void AddInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b) {
+  CheckMatrix(ctx, "AddInPlace", "a", a, ctx.compute);
+  CheckTensor(ctx, "AddInPlace", "b", b, a.shape(), ctx.compute);
+  AddTo(ctx, a, b, a);
+}
+
+Tensor SigmoidGate(const OpContext& ctx, const Tensor& x, const Tensor& gate) {
+  CheckMatrix(ctx, "SigmoidGate", "x", x, ctx.compute);
+  CheckTensor(ctx, "SigmoidGate", "gate", gate, x.shape(), ctx.compute);
+  const Tensor out = ctx.Empty(x.shape());
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    SigmoidGateForward<T>(x.Rows<T>(), gate.Rows<T>(), out.Rows<T>(), *ctx.pool);
+  });
+  return out;
+}
+
+void SigmoidGateBackwardInPlace(const OpContext& ctx, const Tensor& x, const Tensor& gate,
+                                const Tensor& dout) {
+  CheckMatrix(ctx, "SigmoidGateBackwardInPlace", "x", x, ctx.compute);
+  CheckTensor(ctx, "SigmoidGateBackwardInPlace", "gate", gate, x.shape(), ctx.compute);
+  CheckTensor(ctx, "SigmoidGateBackwardInPlace", "dout", dout, x.shape(), ctx.compute);
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    SigmoidGateBackward<T>(x.Rows<T>(), gate.Rows<T>(), dout.Rows<T>(), dout.Rows<T>(),
+                           gate.Rows<T>(), *ctx.pool);
+  });
+}
+
+Tensor Swiglu(const OpContext& ctx, const Tensor& gate, const Tensor& up) {
+  CheckMatrix(ctx, "Swiglu", "gate", gate, ctx.compute);
+  CheckTensor(ctx, "Swiglu", "up", up, gate.shape(), ctx.compute);
+  const Tensor out = ctx.Empty(gate.shape());
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    SwigluForward<T>(gate.Rows<T>(), up.Rows<T>(), out.Rows<T>(), *ctx.pool);
+  });
+  return out;
+}
+
+void SwigluBackwardInPlace(const OpContext& ctx, const Tensor& gate, const Tensor& up,
+                           const Tensor& dout) {
+  CheckMatrix(ctx, "SwigluBackwardInPlace", "gate", gate, ctx.compute);
+  CheckTensor(ctx, "SwigluBackwardInPlace", "up", up, gate.shape(), ctx.compute);
+  CheckTensor(ctx, "SwigluBackwardInPlace", "dout", dout, gate.shape(), ctx.compute);
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    SwigluBackward<T>(gate.Rows<T>(), up.Rows<T>(), dout.Rows<T>(), gate.Rows<T>(), up.Rows<T>(),
+                      *ctx.pool);
+  });
+}
+
+void Convert(const OpContext& ctx, const Tensor& from, const Tensor& to) {
+  HW_CHECK(from.defined()) << "Convert: from is undefined";
+  const bool narrowing = from.dtype() == ctx.master() && to.dtype() == ctx.compute;
+  const bool widening = from.dtype() == ctx.compute && to.dtype() == ctx.master();
+  HW_CHECK(narrowing || widening) << "Convert: from " << from.dtype() << " to " << to.dtype();
+  CheckTensor(ctx, "Convert", "to", to, from.shape(), to.dtype());
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      if (narrowing) {
+        headwise::Convert<float, T>(from.Rows<float>(), to.Rows<T>(), *ctx.pool);
+      } else {
+        headwise::Convert<T, float>(from.Rows<T>(), to.Rows<float>(), *ctx.pool);
+      }
+    } else {
+      std::memcpy(to.raw_data(), from.raw_data(), static_cast<std::size_t>(from.bytes()));
+    }
+  });
+}
+
+void CopyRows(const OpContext& ctx, const Tensor& from, std::int64_t from_begin, const Tensor& to,
+              std::int64_t to_begin, std::int64_t count) {
+  CheckMatrix(ctx, "CopyRows", "from", from, from.dtype());
+  CheckMatrix(ctx, "CopyRows", "to", to, from.dtype());
+  CheckLength("CopyRows", "a row of to", to.dim(1), from.dim(1));
+  const Tensor source = from.Slice(from_begin, count);
+  const Tensor destination = to.Slice(to_begin, count);
+  if (ctx.device == Device::kMeta || count == 0) return;
+  std::memmove(destination.raw_data(), source.raw_data(), static_cast<std::size_t>(source.bytes()));
+}
+
+}  // namespace headwise::ops

@@ -1,0 +1,104 @@
+#include "kernels/prepare_qkv/prepare_qkv.h"
+#include "kernels/prepare_qkv/unfused.h"
+#include "model/ops.h"
+#include "model/ops/op_support.h"
+
+namespace headwise::ops {
+namespace {
+
+void CheckArguments(const OpContext& ctx, const char* op_name, const QkvArguments& arguments,
+                    const Tensor& packed) {
+  const PackedQkv& layout = arguments.op.layout;
+  CheckMatrix(ctx, op_name, "packed", packed, ctx.compute);
+  CheckLength(op_name, "a row of packed", packed.dim(1), layout.row_width());
+  const HeadNorm norm = arguments.op.norm;
+  for (const Tensor* weight : {&arguments.q_weight, &arguments.k_weight}) {
+    if (norm == HeadNorm::kWeighted || norm == HeadNorm::kGainCentered) {
+      CheckTensor(ctx, op_name, "weight", *weight, {layout.head_dim()}, ctx.master());
+    } else {
+      CheckUndefined(op_name, "weight", *weight);
+    }
+  }
+  if (arguments.op.rotary != nullptr) {
+    CheckLength(op_name, "positions", static_cast<std::int64_t>(arguments.positions.size()),
+                packed.dim(0));
+  }
+}
+
+template <typename T>
+QkvInputs<T> Inputs(const QkvArguments& arguments, const Tensor& packed) {
+  return {.packed = packed.Rows<T>(),
+          .q_weight = Elements<const Compute<T>>(arguments.q_weight),
+          .k_weight = Elements<const Compute<T>>(arguments.k_weight),
+          .positions = arguments.positions};
+}
+
+}  // namespace
+
+Qkv PrepareQkv(const OpContext& ctx, const QkvArguments& arguments, const Tensor& packed) {
+  CheckArguments(ctx, "PrepareQkv", arguments, packed);
+  const PackedQkv& layout = arguments.op.layout;
+  const std::int64_t tokens = packed.dim(0);
+  const Qkv out = {.q = ctx.Empty({tokens, layout.query_heads() * layout.head_dim()}),
+                   .k = ctx.Empty({tokens, layout.kv_heads() * layout.head_dim()}),
+                   .v = ctx.Empty({tokens, layout.kv_heads() * layout.head_dim()})};
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    const QkvInputs<T> in = Inputs<T>(arguments, packed);
+    const QkvOutputs<T> outputs = {out.q.Rows<T>(), out.k.Rows<T>(), out.v.Rows<T>()};
+    if (arguments.unfused) {
+      PrepareQkvUnfused<T>(arguments.op, in, outputs, *ctx.pool);
+    } else {
+      const absl::Status status = headwise::PrepareQkv<T>(arguments.op, in, outputs, *ctx.pool);
+      HW_CHECK(status.ok()) << status;
+    }
+  });
+  return out;
+}
+
+Tensor PrepareQkvBackward(const OpContext& ctx, const QkvArguments& arguments, const Tensor& packed,
+                          const Qkv& gradients, const Tensor& dq_weight, const Tensor& dk_weight) {
+  CheckArguments(ctx, "PrepareQkvBackward", arguments, packed);
+  const PackedQkv& layout = arguments.op.layout;
+  const std::int64_t tokens = packed.dim(0);
+  const Shape q_shape = {tokens, layout.query_heads() * layout.head_dim()};
+  const Shape kv_shape = {tokens, layout.kv_heads() * layout.head_dim()};
+  CheckTensor(ctx, "PrepareQkvBackward", "dq", gradients.q, q_shape, ctx.compute);
+  CheckTensor(ctx, "PrepareQkvBackward", "dk", gradients.k, kv_shape, ctx.compute);
+  CheckTensor(ctx, "PrepareQkvBackward", "dv", gradients.v, kv_shape, ctx.compute);
+  for (const Tensor* dweight : {&dq_weight, &dk_weight}) {
+    if (arguments.q_weight.defined()) {
+      CheckTensor(ctx, "PrepareQkvBackward", "dweight", *dweight,
+                  {layout.kv_heads(), layout.head_dim()}, ctx.master());
+    } else {
+      CheckUndefined("PrepareQkvBackward", "dweight", *dweight);
+    }
+  }
+  const Tensor dpacked = ctx.Empty(packed.shape());
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    const QkvInputs<T> in = Inputs<T>(arguments, packed);
+    const QkvGradients<T> dqkv = {gradients.q.Rows<T>(), gradients.k.Rows<T>(),
+                                  gradients.v.Rows<T>()};
+    const PackedGradients<T> out = {.dpacked = dpacked.Rows<T>(),
+                                    .dq_weight_per_group = RowsOrNone<Compute<T>>(dq_weight),
+                                    .dk_weight_per_group = RowsOrNone<Compute<T>>(dk_weight)};
+    if (arguments.unfused) {
+      PrepareQkvBackwardUnfused<T>(arguments.op, in, dqkv, out, *ctx.pool);
+    } else {
+      const absl::Status status =
+          headwise::PrepareQkvBackward<T>(arguments.op, in, dqkv, out, *ctx.pool);
+      HW_CHECK(status.ok()) << status;
+    }
+  });
+  return dpacked;
+}
+
+void ReduceHeadNormGradient(const OpContext& ctx, const Tensor& per_group, const Tensor& out) {
+  CheckMatrix(ctx, "ReduceHeadNormGradient", "per_group", per_group, ctx.master());
+  CheckTensor(ctx, "ReduceHeadNormGradient", "out", out, {per_group.dim(1)}, ctx.master());
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    using C = Compute<T>;
+    headwise::ReduceHeadNormGradient<C>(per_group.Rows<C>(), Elements<C>(out));
+  });
+}
+
+}  // namespace headwise::ops

@@ -1,0 +1,38 @@
+// OutputHead: final norm, untied output projection, multiplier and soft cap, and the loss.
+//
+//   z = norm(h) W^T   in the master dtype;   logits = cap * tanh(multiplier * z / cap)
+#ifndef HEADWISE_MODEL_OUTPUT_HEAD_H_
+#define HEADWISE_MODEL_OUTPUT_HEAD_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "core/proto/config.pb.h"
+#include "model/norm_site.h"
+#include "model/ops.h"
+#include "model/parameter_store.h"
+
+namespace headwise {
+
+class OutputHead {
+ public:
+  // Makes final_norm.weight and head.weight [V, N].
+  OutputHead(const ModelConfig& config, ParameterStore& store);
+
+  // Transformed logits [T, V] of h [T, N]; kF32 master only.
+  Tensor Logits(const OpContext& ctx, const Tensor& h) const;
+
+  // The sum of the token losses. If dh is not null: the gradient of h for loss_scale times that sum, with the parameters'
+  // gradients overwritten.
+  double Loss(const OpContext& ctx, const Tensor& h, absl::Span<const std::int32_t> targets,
+              double loss_scale, Tensor* dh) const;
+
+ private:
+  NormSite norm_;
+  LinearWeight weight_;
+  LogitTransform transform_;
+};
+
+}  // namespace headwise
+
+#endif  // HEADWISE_MODEL_OUTPUT_HEAD_H_
