@@ -8,7 +8,9 @@
 #include "absl/types/span.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "kernels/common/float_environment.h"
 #include "kernels/newton_schulz/coefficients.h"
+#include "kernels/newton_schulz/matrix_checks.h"
 #include "optim/gradient_norm.h"
 
 namespace headwise {
@@ -62,6 +64,25 @@ absl::Status ValidateParameter(const MuonParameter& parameter) {
   return absl::OkStatus();
 }
 
+// Values are written, so none may share memory with another value or with a gradient.
+absl::Status ValidateMemory(const std::vector<MuonParameter>& parameters) {
+  using newton_schulz::Overlap;
+  for (const MuonParameter& p : parameters) {
+    for (const MuonParameter& q : parameters) {
+      if (Overlap(p.value, q.gradient)) {
+        return absl::InvalidArgumentError(absl::StrCat("the value of weight ", p.name,
+                                                       " and the gradient of weight ", q.name,
+                                                       " share memory"));
+      }
+      if (&p != &q && Overlap(p.value, q.value)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("weights ", p.name, " and ", q.name, " share memory"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ValidateMuonHyperparameters(const MuonHyperparameters& hyper) {
@@ -92,16 +113,20 @@ Muon::Muon(const MuonHyperparameters& hyper, std::vector<Weight> weights)
 
 absl::StatusOr<Muon> Muon::Create(const MuonHyperparameters& hyper,
                                   std::vector<MuonParameter> parameters) {
+  HW_RETURN_IF_ERROR(CheckFloatEnvironment());
   HW_RETURN_IF_ERROR(ValidateMuonHyperparameters(hyper));
   std::sort(parameters.begin(), parameters.end(),
             [](const MuonParameter& a, const MuonParameter& b) { return a.name < b.name; });
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].name.empty()) return absl::InvalidArgumentError("a weight has no name");
+    if (i > 0 && parameters[i - 1].name == parameters[i].name) {
+      return absl::InvalidArgumentError(absl::StrCat("two weights are named ", parameters[i].name));
+    }
+    HW_RETURN_IF_ERROR(ValidateParameter(parameters[i]));
+  }
+  HW_RETURN_IF_ERROR(ValidateMemory(parameters));
   std::vector<Weight> weights;
   for (MuonParameter& parameter : parameters) {
-    if (parameter.name.empty()) return absl::InvalidArgumentError("a weight has no name");
-    if (!weights.empty() && weights.back().parameter.name == parameter.name) {
-      return absl::InvalidArgumentError(absl::StrCat("two weights are named ", parameter.name));
-    }
-    HW_RETURN_IF_ERROR(ValidateParameter(parameter));
     if (!parameter.blocks.has_value()) parameter.blocks = HeadBlocks::Whole(parameter.value.rows);
     Tensor momentum =
         Tensor::Zeros({parameter.value.rows, parameter.value.width}, DType::kF32, Device::kCpu);

@@ -84,7 +84,9 @@ class Muon {
  public:
   // hyper.coefficients is not owned. kInvalidArgument: a hyper-parameter out of range, an empty or
   // repeated name, a buffer that is null or empty or whose rows overlap, a gradient of another
-  // shape, blocks that do not cover the axis.
+  // shape, blocks that do not cover the axis, a value that shares memory with another buffer.
+  // kFailedPrecondition: the thread reads or writes subnormal numbers as zero
+  // (kernels/common/float_environment.h); nothing could be promised about the bits.
   static absl::StatusOr<Muon> Create(const MuonHyperparameters& hyper,
                                      std::vector<MuonParameter> parameters);
 

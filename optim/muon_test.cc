@@ -362,6 +362,22 @@ TEST(MuonErrors, NameTheWeightAndTheMismatch) {
             "weight w: the blocks cover 6 columns, the value has shape [6, 4]");
 }
 
+TEST(MuonErrors, NameBuffersThatShareMemory) {
+  std::vector<float> a(6 * 4), b(6 * 4), gradient(6 * 4);
+  const auto parameter = [&](const char* name, std::vector<float>& value,
+                             std::vector<float>& grad) -> MuonParameter {
+    return {.name = name, .value = {value.data(), 6, 4}, .gradient = {grad.data(), 6, 4}};
+  };
+  EXPECT_EQ(Error(TestHyper(), {parameter("w", a, a)}),
+            "the value of weight w and the gradient of weight w share memory");
+  EXPECT_EQ(Error(TestHyper(), {parameter("v", a, gradient), parameter("w", b, a)}),
+            "the value of weight v and the gradient of weight w share memory");
+  EXPECT_EQ(Error(TestHyper(), {parameter("v", a, gradient), parameter("w", a, gradient)}),
+            "weights v and w share memory");
+  // Gradients are only read.
+  EXPECT_EQ(Error(TestHyper(), {parameter("v", a, gradient), parameter("w", b, gradient)}), "");
+}
+
 TEST(MuonDeathTest, AFactorThatIsNoFactorIsAProgrammingError) {
   absl::StatusOr<Muon> muon = Muon::Create(TestHyper(), {});
   ThreadPool pool(1);
