@@ -70,6 +70,20 @@ TYPED_TEST(Packing, RowsEqualElementByElement) {
   }
 }
 
+TYPED_TEST(Packing, HorizontalTreesEqualTheTreeOfEachRow) {
+  using C = Compute<TypeParam>;
+  Vec16<C> rows[kLanes];
+  C expected[kLanes];
+  for (int r = 0; r < kLanes; ++r) {
+    C lane[kLanes];
+    for (int i = 0; i < kLanes; ++i) lane[i] = C(1) / (r * 16 + i * i + 3);
+    rows[r] = Load(lane);
+    expected[r] = HorizontalSum(rows[r]);
+  }
+  const Vec16<C> sums = HorizontalTrees(rows, [](Vec16<C> a, Vec16<C> b) { return a + b; });
+  for (int r = 0; r < kLanes; ++r) EXPECT_EQ(sums[r], expected[r]) << r;
+}
+
 TEST(ThreadScratch, NestedScratchesDoNotOverlapAndAreReused) {
   float* first = nullptr;
   {

@@ -58,6 +58,18 @@ template <typename Lane>
   internal::ExchangeAllSquares<1>(rows);
 }
 
+// Lane i of the result is HorizontalTree(rows[i], op), with its order of operations. Destroys rows.
+template <typename Lane, typename Op>
+[[gnu::always_inline]] inline Vec16<Lane> HorizontalTrees(Vec16<Lane> (&rows)[kLanes], Op op) {
+  Transpose16x16(rows);
+#pragma GCC unroll 4
+  for (int n = kLanes / 2; n >= 1; n /= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < n; ++i) rows[i] = op(rows[i], rows[i + n]);
+  }
+  return rows[0];
+}
+
 // Packs the transpose: packed[p * stored + i] = Widen(data[i * stride + p]) for i < width and p <
 // depth, zero for width <= i < stored. `stored` is at most 16 or a multiple of 16. Up to 15
 // elements after the end are overwritten too.

@@ -1,0 +1,142 @@
+// The fast path returns the reference's bits: every size around the tiles, every grouping, window
+// and kind of value, on any number of threads; and both return the bits on record.
+//
+// Break it to believe it: add the scores' lanes in another order in forward.cc, or start a row of
+// RowsOf one later in group.h, and EqualsTheReference fails.
+#include <cstdint>
+#include <ostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/dtype/dtype.h"
+#include "core/io/checksum.h"
+#include "gtest/gtest.h"
+#include "kernels/attention/test_problem.h"
+
+namespace headwise {
+namespace {
+
+struct Case {
+  std::vector<std::int64_t> documents;
+  std::int64_t query_heads, kv_heads, head_dim, window;
+};
+
+std::string Describe(const Case& c) {
+  std::ostringstream out;
+  out << "documents";
+  for (const std::int64_t n : c.documents) out << " " << n;
+  out << ", " << c.query_heads << "/" << c.kv_heads << " heads of " << c.head_dim << ", window "
+      << c.window;
+  return out.str();
+}
+
+// Every length, group, head_dim and window that matters, each with some of the others.
+std::vector<Case> Cases() {
+  return {
+      {{0}, 2, 1, 16, 0},           {{1}, 1, 1, 2, 0},          {{2, 0, 1}, 3, 1, 4, 1},
+      {{63, 64}, 6, 2, 16, 0},      {{65, 1, 2}, 5, 1, 10, 64}, {{255}, 4, 2, 32, 0},
+      {{256, 63}, 2, 1, 34, 65},    {{257}, 8, 1, 64, 0},       {{257, 130}, 3, 3, 18, 1},
+      {{64, 65, 63}, 7, 1, 48, 63}, {{130}, 12, 1, 66, 100},    {{100, 28}, 12, 2, 6, 2},
+      {{129}, 2, 2, 128, 17},       {{70}, 6, 1, 130, 0},       {{66}, 1, 1, 512, 40},
+      {{300}, 1, 1, 8, 0},
+  };
+}
+
+template <typename T>
+class AttentionBits : public testing::Test {};
+using Storages = testing::Types<float, BFloat16, double>;
+TYPED_TEST_SUITE(AttentionBits, Storages);
+
+template <typename T>
+AttentionProblem<T> ProblemOf(const Case& c, Layout layout) {
+  std::int64_t tokens = 0;
+  for (const std::int64_t n : c.documents) tokens += n;
+  return AttentionProblem<T>(HeadsOf(c.query_heads, c.kv_heads, c.head_dim, c.window),
+                             Documents(c.documents), tokens, tokens, layout);
+}
+
+template <typename T>
+void ExpectReferenceBits(const AttentionProblem<T>& problem, const std::string& what) {
+  AttentionProblem<T> expected = problem;
+  expected.ForwardReference();
+  expected.BackwardReference();
+  for (const int threads : {1, 2, 3}) {
+    ThreadPool pool(threads);
+    AttentionProblem<T> actual = problem;
+    actual.Forward(pool);
+    actual.Backward(pool);
+    actual.ExpectSameOutputs(expected, what + ", " + std::to_string(threads) + " threads");
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TYPED_TEST(AttentionBits, EqualsTheReference) {
+  for (const Case& c : Cases()) {
+    ExpectReferenceBits(ProblemOf<TypeParam>(c, Layout::kStrided), Describe(c));
+    if (this->HasFatalFailure()) return;
+  }
+}
+
+// One gradient is the same whether its task does all of a group, or one key tile, or some queries:
+// with eight segments all kinds run, depending on the number of threads.
+TYPED_TEST(AttentionBits, EqualsTheReferenceWithManyDocuments) {
+  const Case c = {{70, 3, 64, 1, 90, 0, 65, 20}, 4, 1, 16, 50};
+  ExpectReferenceBits(ProblemOf<TypeParam>(c, Layout::kContiguous), Describe(c));
+}
+
+TYPED_TEST(AttentionBits, EqualsTheReferenceOnInfinitiesNansZerosAndSubnormals) {
+  const Case c = {{100, 60}, 4, 2, 18, 33};
+  for (const int which : {0, 1, 2, 3}) {
+    AttentionProblem<TypeParam> problem = ProblemOf<TypeParam>(c, Layout::kStrided);
+    // A few rows with specials: elsewhere results stay finite and must not be touched by them.
+    TestMatrix<TypeParam>* const m[] = {&problem.q, &problem.k, &problem.v, &problem.d_o};
+    TestMatrix<TypeParam> specials(1, m[which]->width());
+    FillWithSpecials(specials, 7);
+    for (const std::int64_t row : {20, 83, 120}) {
+      for (std::int64_t i = 0; i < specials.width(); ++i) {
+        m[which]->at(row, i) = specials.at(0, i);
+      }
+    }
+    ExpectReferenceBits(problem, "specials in input " + std::to_string(which));
+  }
+}
+
+// Zeros of both signs everywhere: a masked key that took part as a zero would show in signs.
+TYPED_TEST(AttentionBits, EqualsTheReferenceOnSignedZeros) {
+  using C = Compute<TypeParam>;
+  const Case c = {{90}, 4, 2, 18, 20};
+  AttentionProblem<TypeParam> problem = ProblemOf<TypeParam>(c, Layout::kStrided);
+  for (TestMatrix<TypeParam>* m : {&problem.k, &problem.v, &problem.d_o}) {
+    for (std::int64_t r = 0; r < m->rows(); ++r) {
+      for (std::int64_t i = 0; i < m->width(); ++i) {
+        m->at(r, i) = Narrow<TypeParam>((r * 7 + i * 3) % 5 < 3 ? -C{0} : C{0});
+      }
+    }
+  }
+  ExpectReferenceBits(problem, "zeros");
+}
+
+template <typename T>
+std::uint64_t Checksum() {
+  AttentionProblem<T> problem = ProblemOf<T>({{150, 1, 70}, 6, 2, 34, 90}, Layout::kContiguous);
+  ThreadPool pool(2);
+  problem.Forward(pool);
+  problem.Backward(pool);
+  Fnv1a64 sum;
+  AddToChecksum(sum, problem.o.view());
+  AddToChecksum(sum, problem.log_sum_exp.view());
+  AddToChecksum(sum, problem.dq.view());
+  AddToChecksum(sum, problem.dk.view());
+  AddToChecksum(sum, problem.dv.view());
+  return sum.value();
+}
+
+// Every machine and instruction set. A change of these numbers is a change of kContractVersion.
+TEST(AttentionGolden, BitsOnRecord) {
+  EXPECT_EQ(Checksum<float>(), 2880272114744953257u);
+  EXPECT_EQ(Checksum<BFloat16>(), 16202840279283729196u);
+}
+
+}  // namespace
+}  // namespace headwise
