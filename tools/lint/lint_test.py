@@ -85,6 +85,14 @@ cc_library(name = "b", deps = select({"//conditions:default": ["//optim:muon"]})
         self.assertEqual([line for line, _ in arrows_lint.lint_build("core/heads/BUILD", text)], [3])
         self.assertEqual(arrows_lint.lint_build("model/BUILD", text), [])
 
+    def test_a_benchmark_may_compare_itself_with_another_family(self):
+        include = '#include "kernels/gemm/gemm.h"\n'
+        self.assertEqual(arrows_lint.lint_cpp("kernels/attention/benchmark.cc", include), [])
+        self.assertEqual(len(arrows_lint.lint_cpp("kernels/attention/attention.cc", include)), 1)
+        text = 'cc_binary(name = "{}", deps = ["//kernels/gemm"])\n'
+        self.assertEqual(arrows_lint.lint_build("kernels/attention/BUILD", text.format("benchmark")), [])
+        self.assertEqual(len(arrows_lint.lint_build("kernels/attention/BUILD", text.format("cpu"))), 1)
+
     def test_cuda_does_not_leak(self):
         text = ("#ifndef HEADWISE_CORE_A_H_\n#define HEADWISE_CORE_A_H_\n"
                 "#include <cuda_runtime.h>\n#endif  // HEADWISE_CORE_A_H_\n")
