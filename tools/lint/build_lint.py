@@ -3,7 +3,7 @@
 * cc_library, cc_binary and cc_test are loaded from @rules_cc, so that Bazels without built-in C++ rules can read the file.
 * Every package declares its default visibility.
 * Every test has a size; every tag is one of tags.txt.
-* Every C++ source of a folder is named in the folder's BUILD file, so that no test is forgotten.
+* Every C++ source of a package is named in its BUILD file, so that no test is forgotten.
 
 BUILD files are Starlark, whose syntax is a part of Python's: Python's own parser reads them.
 
@@ -73,14 +73,25 @@ def lint_forgotten(text, sources):
     return [(1, f"no target names {source}") for source in sorted(sources) if source not in named]
 
 
+def sources_by_package(files):
+    """{folder of a BUILD file: {its sources, relative to it}}; "" for the root, None for sources outside any package."""
+    packages = {os.path.dirname(path) for path in files if os.path.basename(path) == "BUILD"}
+    sources = {}
+    for path in files:
+        if not path.endswith(_SOURCES):
+            continue
+        folder = os.path.dirname(path)
+        while folder and folder not in packages:
+            folder = os.path.dirname(folder)
+        package = folder if folder in packages else None
+        sources.setdefault(package, set()).add(os.path.relpath(path, folder or "."))
+    return sources
+
+
 def main(files):
     """Lints the BUILD files among the files; the others are the sources to look for. Returns the exit status."""
     tags = load_tags(os.path.join(os.path.dirname(__file__), "tags.txt"))
-    sources = {}
-    for path in files:
-        if path.endswith(_SOURCES):
-            sources.setdefault(os.path.dirname(path), set()).add(os.path.basename(path))
-
+    sources = sources_by_package(files)
     status = 0
     for path in files:
         name = os.path.basename(path)
@@ -88,15 +99,14 @@ def main(files):
             continue
         with open(path, encoding="utf-8") as file:
             text = file.read()
-        folder = os.path.dirname(path)
         problems = lint_build(text, tags, is_package=name == "BUILD")
         if name == "BUILD":
-            problems += lint_forgotten(text, sources.pop(folder, ()))
+            problems += lint_forgotten(text, sources.get(os.path.dirname(path), ()))
         for line, message in problems:
             print(f"{path}:{line}: {message}")
             status = 1
-    for folder, names in sorted(sources.items()):
-        print(f"{folder}: no BUILD file for {', '.join(sorted(names))}")
+    for source in sorted(sources.get(None, ())):
+        print(f"{source}: in no package; add a BUILD file")
         status = 1
     return status
 

@@ -50,6 +50,12 @@ class BuildLintTest(unittest.TestCase):
         self.assertEqual(build_lint.lint_forgotten(_GOOD, sources + ["more_test.cc"]),
                          [(1, "no target names more_test.cc")])
 
+    def test_a_source_belongs_to_the_nearest_package(self):
+        files = ["BUILD", "model/BUILD", "model/main.cc", "model/ops/norm.cc", "docs/a.cc"]
+        self.assertEqual(build_lint.sources_by_package(files),
+                         {"model": {"main.cc", "ops/norm.cc"}, "": {"docs/a.cc"}})
+        self.assertEqual(build_lint.sources_by_package(["docs/a.cc"]), {None: {"docs/a.cc"}})
+
 
 class ArrowsLintTest(unittest.TestCase):
 
