@@ -16,7 +16,7 @@ namespace headwise {
 namespace {
 
 constexpr double kLossScale = 0.25;
-constexpr int kSampledElements = 6;
+constexpr int kSampledElements = 3;
 
 // The derivative of the scaled loss along `direction` in one parameter, by differences of fourth order.
 double Difference(Decoder& decoder, const TokenBatch& batch, const Parameter& parameter,
