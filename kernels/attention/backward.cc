@@ -1,5 +1,5 @@
-// AttentionBackward. A task takes some query rows and some keys of a group and adds up the gradients
-// of its keys and values, of its queries, or of both:
+// AttentionBackward. A task takes some query rows and some keys of a group and adds up the
+// gradients of its keys and values, of its queries, or of both:
 //
 //   whole    a segment's group: 5 products (scores, dp, dv, dk, dq). For many segments.
 //   keys     one key tile of a group and all rows that see it: 4 products

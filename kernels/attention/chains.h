@@ -96,8 +96,9 @@ constexpr auto kExtendTile = []<int... i>(std::integer_sequence<int, i...>) {
 
 }  // namespace internal
 
-// chains[r][c] = fma(a(r, p), b[p][c], chains[r][c]) for p = 0 ... steps - 1 in turn, for every r < rows and every c < 16
-// vectors. With Start::kFromZero the chains start from +0 instead of what is in memory.
+// chains[r][c] = fma(a(r, p), b[p][c], chains[r][c]) for p = 0 ... steps - 1 in turn, for every r <
+// rows and every c < 16 vectors. With Start::kFromZero the chains start from +0 instead of what is
+// in memory.
 template <typename C, Start kStart>
 void Extend(std::int64_t rows, std::int64_t vectors, Broadcasts<C> a, Vectors<const C> b,
             std::int64_t steps, Vectors<C> chains) {
@@ -119,8 +120,8 @@ struct StepRange {
   bool empty() const { return begin >= end; }
 };
 
-// As Extend from memory, where row r takes the steps of range(r) only. The steps that all rows of a register tile share run
-// together; those before and after them row by row.
+// As Extend from memory, where row r takes the steps of range(r) only. The steps that all rows of a
+// register tile share run together; those before and after them row by row.
 template <typename C, typename RangeOfRow>
 void ExtendRanges(std::int64_t rows, std::int64_t vectors, Broadcasts<C> a, Vectors<const C> b,
                   RangeOfRow range, Vectors<C> chains) {

@@ -1,6 +1,6 @@
-// AttentionForward. A task is a block of queries of one group; for each key tile in turn, sixteen rows at a time: scores
-// (chains over head_dim, lanes over keys), softmax (lanes over keys, then over rows), weighted sum of values (chains over
-// keys, lanes over head_dim).
+// AttentionForward. A task is a block of queries of one group; for each key tile in turn, sixteen
+// rows at a time: scores (chains over head_dim, lanes over keys), softmax (lanes over keys, then
+// over rows), weighted sum of values (chains over keys, lanes over head_dim).
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -19,7 +19,8 @@ namespace headwise {
 namespace attention {
 namespace {
 
-// Rows of a task: they share the packing of keys and values. A multiple of the 16 of a softmax step and of the register tile.
+// Rows of a task: they share the packing of keys and values. A multiple of the 16 of a softmax step
+// and of the register tile.
 constexpr std::int64_t kTaskRows = 384;
 
 template <typename C>
@@ -32,9 +33,10 @@ struct RunningSoftmax {
   Vec16<C> sum = Vec16<C>(C{0});           // of exp(score - max)
 };
 
-// One key tile for sixteen rows. scores [16][64]: products of q and k on entry, exp(score - new max) on return, where
-// range[r] of them are row r's and the others are anything. Vectors outside [first_vector, end_vector) are not touched. Returns what the
-// row's earlier sums must be multiplied with.
+// One key tile for sixteen rows. scores [16][64]: products of q and k on entry, exp(score - new
+// max) on return, where range[r] of them are row r's and the others are anything. Vectors outside
+// [first_vector, end_vector) are not touched. Returns what the row's earlier sums must be
+// multiplied with.
 template <typename C>
 Vec16<C> SoftmaxStep(C* scores, const StepRange* range, std::int64_t first_vector,
                      std::int64_t end_vector, C scale, RunningSoftmax<C>& softmax) {
@@ -104,78 +106,113 @@ struct ForwardArguments {
   RowSpan<Compute<T>> log_sum_exp;
 };
 
-// Rows [row_begin, row_end) of the group.
+// Rows [row_begin, row_end) of a group.
 template <typename T>
-void ForwardTask(const ForwardArguments<T>& args, const Group& group, std::int64_t row_begin,
-                 std::int64_t row_end) {
+class ForwardTask {
+ public:
   using C = Compute<T>;
-  const std::int64_t rows = row_end - row_begin, dim = group.padded_dim();
-  const std::int64_t blocks = (rows + kLanes - 1) / kLanes;
-  const C scale = static_cast<C>(args.op.scale);
-  ThreadScratch scratch;
-  C* const queries = scratch.Take<C>(rows * dim);
-  C* const sums = scratch.Take<C>(rows * dim);
-  C* const keys = scratch.Take<C>((group.head_dim() + 1) * kTileKeys);
-  C* const values = scratch.Take<C>(kTileKeys * dim);
-  C* const scores = scratch.Take<C>(kLanes * kTileKeys);
-  auto* const softmax = scratch.Take<RunningSoftmax<C>>(blocks);
-  std::fill_n(softmax, blocks, RunningSoftmax<C>());
-  std::fill_n(sums, rows * dim, C{0});
-  std::fill_n(scores, kLanes * kTileKeys, C{0});
-  group.CopyQueryRows(args.q, row_begin, row_end, queries);
 
-  const StepRange all = group.KeysOfRows(row_begin, row_end);
-  for (std::int64_t tile = all.begin / kTileKeys * kTileKeys; !all.empty() && tile < all.end;
-       tile += kTileKeys) {
-    const StepRange here = {std::max(all.begin, tile), std::min(all.end, tile + kTileKeys)};
-    group.CopyKeysAcross(args.k, here, keys);
-    group.CopyKeyRows(args.v, here, values + (here.begin - tile) * dim);
-    for (std::int64_t block = 0; block < blocks; ++block) {
-      const std::int64_t first = block * kLanes,
-                         count = std::min<std::int64_t>(kLanes, rows - first);
-      StepRange range[kLanes] = {};  // row by row, counted from the start of the tile
+  ForwardTask(const ForwardArguments<T>& args, const Group& group, std::int64_t row_begin,
+              std::int64_t row_end)
+      : args_(args),
+        group_(group),
+        row_begin_(row_begin),
+        rows_(row_end - row_begin),
+        dim_(group.padded_dim()),
+        scale_(static_cast<C>(args.op.scale)),
+        queries_(scratch_.template Take<C>(rows_ * dim_)),
+        sums_(scratch_.template Take<C>(rows_ * dim_)),
+        keys_(scratch_.template Take<C>((group.head_dim() + 1) * kTileKeys)),
+        values_(scratch_.template Take<C>(kTileKeys * dim_)),
+        scores_(scratch_.template Take<C>(kLanes * kTileKeys)),
+        softmax_(scratch_.template Take<RunningSoftmax<C>>(num_blocks())) {}
+
+  void Run() {
+    std::fill_n(softmax_, num_blocks(), RunningSoftmax<C>());
+    std::fill_n(sums_, rows_ * dim_, C{0});
+    // What is loaded and not used should at least not be slow: memory may hold subnormals.
+    std::fill_n(keys_, (group_.head_dim() + 1) * kTileKeys, C{0});
+    std::fill_n(scores_, kLanes * kTileKeys, C{0});
+    group_.CopyQueryRows(args_.q, row_begin_, row_begin_ + rows_, queries_);
+    const StepRange seen = group_.KeysOfRows(row_begin_, row_begin_ + rows_);
+    if (!seen.empty()) {
+      for (std::int64_t tile = seen.begin / kTileKeys * kTileKeys; tile < seen.end;
+           tile += kTileKeys) {
+        RunTile(tile, {std::max(seen.begin, tile), std::min(seen.end, tile + kTileKeys)});
+      }
+    }
+    for (std::int64_t r = 0; r < rows_; ++r) StoreRow(r);
+  }
+
+ private:
+  std::int64_t num_blocks() const { return (rows_ + kLanes - 1) / kLanes; }
+
+  // All rows and the keys at `positions` of a tile.
+  void RunTile(std::int64_t tile, StepRange positions) {
+    group_.CopyKeysAcross(args_.k, positions, keys_);
+    group_.CopyKeyRows(args_.v, positions, values_ + (positions.begin - tile) * dim_);
+    for (std::int64_t block = 0; block < num_blocks(); ++block) {
+      const std::int64_t first = block * kLanes;
+      const std::int64_t count = std::min<std::int64_t>(kLanes, rows_ - first);
+      StepRange range[kLanes] = {};  // of each row, counted from the start of the tile
       StepRange any = {kTileKeys, 0};
       for (std::int64_t r = 0; r < count; ++r) {
-        const StepRange seen = group.KeysOf(group.PositionOf(row_begin + first + r));
+        const StepRange seen = group_.KeysOf(group_.PositionOf(row_begin_ + first + r));
         range[r] = {std::max<std::int64_t>(seen.begin - tile, 0),
                     std::min(seen.end - tile, kTileKeys)};
         if (range[r].empty()) continue;
         any = {std::min(any.begin, range[r].begin), std::max(any.end, range[r].end)};
       }
-      if (any.empty()) continue;
-      const std::int64_t first_vector = any.begin / kLanes;
-      const std::int64_t end_vector = (any.end + kLanes - 1) / kLanes;
-      const std::int64_t column = first_vector * kLanes;
-      Extend<C, Start::kFromZero>(count, end_vector - first_vector,
-                                  Broadcasts<C>{queries + first * dim, dim, 1},
-                                  Vectors<const C>{keys + column, kTileKeys}, group.head_dim(),
-                                  Vectors<C>{scores + column, kTileKeys});
-      C factor[kLanes];
-      Store(factor, SoftmaxStep(scores, range, first_vector, end_vector, scale, softmax[block]));
-      const Vectors<C> sum = {sums + first * dim, dim};
-      for (std::int64_t r = 0; r < count; ++r) {
-        for (std::int64_t d = 0; d < dim; d += kLanes) {
-          Store(sum.row(r) + d, Load(sum.row(r) + d) * factor[r]);
-        }
-      }
-      ExtendRanges<C>(
-          count, group.vectors(), Broadcasts<C>{scores, kTileKeys, 1},
-          Vectors<const C>{values, dim}, [&](std::int64_t r) { return range[r]; }, sum);
+      if (!any.empty()) RunBlock(block, count, range, any);
     }
   }
 
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const bool blind = group.KeysOf(group.PositionOf(row_begin + r)).empty();
-    const RunningSoftmax<C>& mine = softmax[r / kLanes];
-    const C sum = mine.sum[r % kLanes];
-    group.StoreHead<T>(sums + r * dim, blind ? C{0} : C{1} / sum,
-                       group.QueryHead(args.o, row_begin + r));
-    if (args.log_sum_exp.data != nullptr) {
-      group.OfQueryHead(args.log_sum_exp, row_begin + r) =
-          blind ? -kInfinity<C> : mine.max[r % kLanes] + Log(sum);
+  // Up to sixteen rows, whose keys of the tile are range[r], all of them inside `any`.
+  void RunBlock(std::int64_t block, std::int64_t count, const StepRange* range, StepRange any) {
+    const std::int64_t first = block * kLanes, column = any.begin / kLanes * kLanes;
+    const std::int64_t first_vector = any.begin / kLanes;
+    const std::int64_t end_vector = (any.end + kLanes - 1) / kLanes;
+    Extend<C, Start::kFromZero>(count, end_vector - first_vector,
+                                Broadcasts<C>{queries_ + first * dim_, dim_, 1},
+                                Vectors<const C>{keys_ + column, kTileKeys}, group_.head_dim(),
+                                Vectors<C>{scores_ + column, kTileKeys});
+    C factor[kLanes];
+    Store(factor, SoftmaxStep(scores_, range, first_vector, end_vector, scale_, softmax_[block]));
+    const Vectors<C> sums = {sums_ + first * dim_, dim_};
+    for (std::int64_t r = 0; r < count; ++r) {
+      for (std::int64_t d = 0; d < dim_; d += kLanes) {
+        Store(sums.row(r) + d, Load(sums.row(r) + d) * factor[r]);
+      }
+    }
+    ExtendRanges<C>(
+        count, group_.vectors(), Broadcasts<C>{scores_, kTileKeys, 1},
+        Vectors<const C>{values_, dim_}, [&](std::int64_t r) { return range[r]; }, sums);
+  }
+
+  void StoreRow(std::int64_t r) {
+    const std::int64_t row = row_begin_ + r;
+    const bool blind = group_.KeysOf(group_.PositionOf(row)).empty();
+    const RunningSoftmax<C>& softmax = softmax_[r / kLanes];
+    const C sum = softmax.sum[r % kLanes];
+    group_.StoreHead<T>(sums_ + r * dim_, blind ? C{0} : C{1} / sum,
+                        group_.QueryHead(args_.o, row));
+    if (args_.log_sum_exp.data != nullptr) {
+      group_.OfQueryHead(args_.log_sum_exp, row) =
+          blind ? -kInfinity<C> : softmax.max[r % kLanes] + Log(sum);
     }
   }
-}
+
+  const ForwardArguments<T>& args_;
+  const Group& group_;
+  const std::int64_t row_begin_, rows_, dim_;
+  const C scale_;
+  ThreadScratch scratch_;
+  C *queries_, *sums_;          // [rows][dim]
+  C* keys_;                     // [D + 1][64]
+  C* values_;                   // [64][dim]
+  C* scores_;                   // [16][64]
+  RunningSoftmax<C>* softmax_;  // [blocks]
+};
 
 }  // namespace
 }  // namespace attention
@@ -215,8 +252,8 @@ void AttentionForward(const Attention& op, absl::Span<const AttentionSegment> se
   const attention::ForwardArguments<T> args = {op, q, k, v, o, log_sum_exp};
   pool.ParallelFor(static_cast<std::int64_t>(tasks.size()), [&](std::int64_t i) {
     const Task& task = tasks[i];
-    attention::ForwardTask(args, attention::Group(op, *task.segment, task.kv_head), task.row_begin,
-                           task.row_end);
+    const attention::Group group(op, *task.segment, task.kv_head);
+    attention::ForwardTask<T>(args, group, task.row_begin, task.row_end).Run();
   });
 }
 

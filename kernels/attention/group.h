@@ -93,8 +93,9 @@ class Group {
     PackRows(KeyHead(k, positions.begin), k.stride, head_dim(), positions.end - positions.begin,
              padded_dim(), to);
   }
-  // to[d * 64 + p % 64] = element d of the head at position p, for p in `positions`, which lie in one tile. Other elements
-  // of `to`, which has 64 more than head_dim() rows of 64, may be overwritten.
+  // to[d * 64 + p % 64] = element d of the head at position p, for p in `positions`, which lie in
+  // one tile. Other elements of `to`, which has 64 more than head_dim() rows of 64, may be
+  // overwritten.
   template <typename T>
   void CopyKeysAcross(RowSpan<const T> k, StepRange positions, Compute<T>* to) const {
     PackTransposed(KeyHead(k, positions.begin), k.stride, positions.end - positions.begin,

@@ -32,7 +32,8 @@ C HalvingTree(C (&lane)[kSumLanes]) {
   return lane[0];
 }
 
-// Sixteen chains, element d in chain d % 16, and their tree. Zeros up to a multiple of 16 take part.
+// Sixteen chains, element d in chain d % 16, and their tree. Zeros up to a multiple of 16 take
+// part.
 template <typename T>
 Compute<T> DotInLanes(const T* a, const T* b, std::int64_t n) {
   Compute<T> lane[kSumLanes] = {};
