@@ -26,14 +26,14 @@ struct Function {
 
 const Function kFunctions[] = {
     {"Exp", [](float x) { return Exp(x); }, [](F16 x) { return Exp(x); },
-     [](double x) { return std::exp(x); }, 1.01, 0xeee010f57f5b9ad7},
+     [](double x) { return std::exp(x); }, 1.01, 0x17def7b807f65679},
     {"Log", [](float x) { return Log(x); }, [](F16 x) { return Log(x); },
-     [](double x) { return std::log(x); }, 0.85, 0x94fb2c9f46978330},
+     [](double x) { return std::log(x); }, 0.85, 0x27a6251a0fffbc8e},
     {"Sigmoid", [](float x) { return Sigmoid(x); }, [](F16 x) { return Sigmoid(x); },
      [](double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); },
-     2.36, 0x9b6ba0e06c87ccf9},
+     2.36, 0x426208317a9846f2},
     {"Tanh", [](float x) { return Tanh(x); }, [](F16 x) { return Tanh(x); },
-     [](double x) { return std::tanh(x); }, 1.31, 0x85f7dc2a78b30953},
+     [](double x) { return std::tanh(x); }, 1.31, 0x949fe299b1665802},
 };
 
 void PrintTo(const Function& f, std::ostream* out) { *out << f.name; }
@@ -76,15 +76,24 @@ TEST_P(MathTest, ErrorIsWithinItsBound) {
   EXPECT_GE(largest, 0.85 * f.largest_ulps);
 }
 
-TEST_P(MathTest, EveryLaneIsTheScalarFunctionAndBitsAreGolden) {
+TEST_P(MathTest, EveryLaneIsTheScalarFunction) {
   const Function& f = GetParam();
-  Fnv1a64 sum;
   Sweep(4999, [&](const float* x) {
     float y[kLanes];
     Store(y, f.vector(Load(x)));
     for (int i = 0; i < kLanes; ++i) {
       ASSERT_TRUE(SameBits(y[i], f.scalar(x[i]))) << f.name << "(" << x[i] << ")";
     }
+  });
+}
+
+// Dense enough that one unit in the last place of any coefficient shows.
+TEST_P(MathTest, BitsAreGolden) {
+  const Function& f = GetParam();
+  Fnv1a64 sum;
+  Sweep(199, [&](const float* x) {
+    float y[kLanes];
+    Store(y, f.vector(Load(x)));
     AddToChecksum(sum, RowSpan<const float>(y, 1, kLanes));
   });
   EXPECT_EQ(sum.value(), f.golden) << f.name << " " << std::hex << sum.value();

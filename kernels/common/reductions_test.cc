@@ -70,6 +70,14 @@ TEST(AdjacentPairTreeOfRows, IsTheTreeOfEveryColumn) {
   }
 }
 
+TEST(AdjacentPairTreeOfRows, AdditionsWithPaddingArePerformed) {
+  for (const int rows : {1, 2, 3, 5}) {
+    std::vector<float> leaves(rows, -0.0f);
+    AdjacentPairTreeOfRows(RowSpan<float>(leaves.data(), rows, 1));
+    EXPECT_EQ(std::signbit(leaves[0]), rows <= 2) << rows;
+  }
+}
+
 TEST(SumOverTokens, TilesOf64ThenTheTreeForAnyNumberOfThreads) {
   for (const std::int64_t tokens : kOddSizes) {
     TestMatrix<float> x(tokens, 5);

@@ -12,7 +12,7 @@
 //     return Fma(at.Load(x), at.Load(x), acc);
 //   });
 //
-// HW_ALWAYS_INLINE, because a call passes every vector through memory.
+// The lambdas are HW_ALWAYS_INLINE: a call would pass every vector through memory.
 //
 // Storage type T is float, BFloat16 or double; the arithmetic sees F16, F16 or D16.
 #ifndef HEADWISE_KERNELS_COMMON_ROW_LOOPS_H_
