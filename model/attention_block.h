@@ -1,4 +1,5 @@
-// AttentionBlock: grouped-query self-attention of one layer, from the normed residual stream to wo's output.
+// AttentionBlock: grouped-query self-attention of one layer, from the normed residual stream to
+// wo's output.
 //
 //   packed = x Wqkv^T + bias;  q, k, v = prepare_qkv(packed);  o = attention(q, k, v)
 //   y = (o * sigmoid(x Wg^T)) Wo^T                              (without a gate: y = o Wo^T)
@@ -33,8 +34,8 @@ class AttentionBlock {
     Tensor gate;         // [T, H D], before the sigmoid; undefined without a gate
   };
 
-  // Makes `name`.wqkv, .wqkv_bias, .q_norm, .k_norm, .gate and .wo, those that the config asks for. `rotary` is not owned;
-  // used by layers with RoPE only.
+  // Makes `name`.wqkv, .wqkv_bias, .q_norm, .k_norm, .gate and .wo, those that the config asks for.
+  // `rotary` is not owned; used by layers with RoPE only.
   AttentionBlock(const ModelConfig& config, std::int64_t layer, const std::string& name,
                  const RotaryTable* rotary, ParameterStore& store);
 
@@ -44,7 +45,8 @@ class AttentionBlock {
   // dx from dy [T, N]; overwrites the parameters' gradients; uses up `saved`.
   Tensor Backward(const OpContext& ctx, const Tensor& x, const Tensor& dy,
                   const SequenceInfo& sequence, Saved saved) const;
-  // The forward for new tokens of cached rows: their keys and values are appended, their queries see the cache.
+  // The forward for new tokens of cached rows: their keys and values are appended, their queries
+  // see the cache.
   Tensor Extend(const OpContext& ctx, const Tensor& x, absl::Span<const std::int64_t> positions,
                 const KvCache::Pass& pass, KvCache& cache) const;
 

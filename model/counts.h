@@ -17,12 +17,14 @@ struct ParameterCounts {
 // The config must be valid.
 ParameterCounts CountParameters(const ModelConfig& config);
 
-// Multiplications and additions of one training token's forward and backward pass in sequences of sequence_length tokens:
+// Multiplications and additions of one training token's forward and backward pass in sequences of
+// sequence_length tokens:
 //
 //   6 matmul parameters + sum over layers of 12 H D keys,
 //
-// where `keys` is the mean number of keys that a query of the layer sees (its window, cut by the sequence's start).
-// Recomputation in the backward pass is not counted, so a rate from this is model FLOPs.
+// where `keys` is the mean number of keys that a query of the layer sees (its window, cut by the
+// sequence's start). Recomputation in the backward pass is not counted, so a rate from this is
+// model FLOPs.
 double TrainingFlopsPerToken(const ModelConfig& config, std::int64_t sequence_length);
 
 }  // namespace headwise

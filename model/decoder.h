@@ -8,12 +8,14 @@
 //
 //   auto decoder = *Decoder::Create(config, {.compute = DType::kBF16});
 //   decoder->Initialize(seed);
-//   const double loss = decoder->ForwardBackward(batch, 1.0 / tokens_of_step, pool);   // fills
-//   every gradient
+//   // The loss, and every parameter's gradient:
+//   const double loss = decoder->ForwardBackward(batch, 1.0 / tokens_of_step, pool);
 //
-// Owns its parameters. Master weights and gradients are fp32; activations are options.compute. With
-// Device::kMeta nothing is allocated or computed: shapes and dtypes are checked, which works for
-// any size.
+// Owns its parameters, which are zero until initialised or loaded. Master weights and gradients are
+// fp32 (double for gradient tests, whose options.compute is kF64); activations are options.compute.
+// With Device::kMeta nothing is allocated or computed: shapes and dtypes are checked, which works
+// for any size, and losses are 0. Not thread-safe; the pool's threads are used inside a call only.
+// The number of threads changes no bit.
 #ifndef HEADWISE_MODEL_DECODER_H_
 #define HEADWISE_MODEL_DECODER_H_
 

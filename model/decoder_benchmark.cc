@@ -1,10 +1,12 @@
-// One forward and backward pass of muse_17m on 16 sequences of 512 tokens, against the machine's matrix-product rate.
+// One forward and backward pass of muse_17m on 16 sequences of 512 tokens, against the machine's
+// matrix-product rate.
 //
 //   bazel run -c opt //model:decoder_benchmark
 //
-// The rate is that of a 2048 x 2048 x 2048 product by the same backend and threads, measured in the same run, before and after
-// the passes; the FLOPs are the model's (model/counts.h), without recomputation. Counters: tokens/s, GFLOP/s of the model,
-// share_of_gemm, and the peak resident memory of the process.
+// The rate is that of a 2048 x 2048 x 2048 product by the same backend and threads, measured in the
+// same run, before and after the passes; the FLOPs are the model's (model/counts.h), without
+// recomputation. Counters: tokens/s, GFLOP/s of the model, share_of_gemm, page faults per pass, and
+// the peak resident memory of the process.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -45,10 +47,10 @@ double GemmRate(ThreadPool& pool) {
   return 2.0 * n * n * n / best;
 }
 
-double PeakMegabytes() {
+rusage Usage() {
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / 1024;
+  return usage;
 }
 
 template <typename T>
@@ -63,9 +65,12 @@ void BM_ForwardBackward(benchmark::State& state) {
   const double tokens = kSequences * kLength;
   (*decoder)->ForwardBackward(batch, 1 / tokens, pool);  // warms the caches and the storage pool
   double gemm = GemmRate<T>(pool);
+  const auto faults = Usage().ru_minflt;
   for (auto _ : state) {
     benchmark::DoNotOptimize((*decoder)->ForwardBackward(batch, 1 / tokens, pool));
   }
+  state.counters["page_faults"] =
+      static_cast<double>(Usage().ru_minflt - faults) / static_cast<double>(state.iterations());
   gemm = std::max(gemm, GemmRate<T>(pool));
   const auto passes = static_cast<double>(state.iterations());
   const double flops = passes * tokens * TrainingFlopsPerToken(config, kLength);
@@ -73,7 +78,7 @@ void BM_ForwardBackward(benchmark::State& state) {
   state.counters["model_GFLOP/s"] = benchmark::Counter(flops / 1e9, benchmark::Counter::kIsRate);
   state.counters["gemm_GFLOP/s"] = gemm / 1e9;
   state.counters["share_of_gemm"] = benchmark::Counter(flops / gemm, benchmark::Counter::kIsRate);
-  state.counters["peak_MiB"] = PeakMegabytes();
+  state.counters["peak_MiB"] = static_cast<double>(Usage().ru_maxrss) / 1024;
 }
 // Wall time: the work is on the pool's threads.
 BENCHMARK_TEMPLATE(BM_ForwardBackward, float)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);

@@ -1,5 +1,5 @@
-// What must not change a bit of the loss or of any gradient: the number of threads, fused or separate QKV kernels, and other
-// documents in the batch.
+// What must not change a bit of the loss or of any gradient: the number of threads, fused or
+// separate QKV kernels, and other documents in the batch.
 #include <memory>
 #include <string>
 #include <vector>

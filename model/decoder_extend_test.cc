@@ -1,5 +1,5 @@
-// Prefill and decode compute what a full forward pass computes. With the contract GEMM: bit for bit, whatever the chunking and
-// whatever else is in the batch.
+// Prefill and decode compute what a full forward pass computes. With the contract GEMM: bit for
+// bit, whatever the chunking and whatever else is in the batch.
 #include <cmath>
 #include <cstdint>
 #include <memory>

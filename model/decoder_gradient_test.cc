@@ -1,4 +1,5 @@
-// The backward pass is the derivative of the forward pass: the whole decoder in double precision against central differences.
+// The backward pass is the derivative of the forward pass: the whole decoder in double precision
+// against central differences.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -18,7 +19,8 @@ namespace {
 constexpr double kLossScale = 0.25;
 constexpr int kSampledElements = 3;
 
-// The derivative of the scaled loss along `direction` in one parameter, by differences of fourth order.
+// The derivative of the scaled loss along `direction` in one parameter, by differences of fourth
+// order.
 double Difference(Decoder& decoder, const TokenBatch& batch, const Parameter& parameter,
                   const std::vector<double>& direction, ThreadPool& pool) {
   double* x = parameter.value.data<double>();
@@ -58,7 +60,8 @@ std::vector<std::vector<double>> Directions(const Parameter& parameter) {
 void ExpectGradientsMatchDifferences(const ModelConfig& config) {
   const std::unique_ptr<Decoder> decoder =
       RandomDecoder(config, {.compute = DType::kF64, .gemm = GemmBackend::kContract});
-  // Three documents, the first longer than two of the widest windows, the second shorter than the narrowest.
+  // Three documents, the first longer than two of the widest windows, the second shorter than the
+  // narrowest.
   const TokenBatch batch = RandomBatch({13, 2, 6}, config.vocab_size());
   ThreadPool pool(1);
   const double loss = decoder->ForwardBackward(batch, kLossScale, pool);

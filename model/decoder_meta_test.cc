@@ -1,5 +1,5 @@
-// On Device::kMeta a training step and a decoding step of any size run in no time and touch no memory, and wrong shapes are
-// found.
+// On Device::kMeta a training step and a decoding step of any size run in no time and touch no
+// memory, and wrong shapes are found.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -16,7 +16,8 @@
 namespace headwise {
 namespace {
 
-// muse_glimmer_tiny at the size of its large sibling: dim 6656, 52 layers, 32/2 heads of 128, 30 billion parameters.
+// muse_glimmer_tiny at the size of its large sibling: dim 6656, 52 layers, 32/2 heads of 128, 30
+// billion parameters.
 ModelConfig Large() {
   ModelConfig config = LoadPreset("muse_glimmer_tiny")->model();
   config.set_vocab_size(202048);

@@ -1,4 +1,5 @@
-// What a decoder is made of: names, shapes, roles, head blocks, counts, and the distribution of initial weights.
+// What a decoder is made of: names, shapes, roles, head blocks, counts, and the distribution of
+// initial weights.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -85,7 +86,8 @@ TEST(DecoderParametersTest, CountsAgreeWithTheParametersThemselves) {
 }
 
 TEST(DecoderParametersTest, FlopsPerToken) {
-  // 6 per matmul parameter, and 12 H D per visible key: by hand for one global and one windowed layer.
+  // 6 per matmul parameter, and 12 H D per visible key: by hand for one global and one windowed
+  // layer.
   ModelConfig config = PlainConfig();
   config.set_num_layers(2);
   config.mutable_attention()->add_window_pattern(0);

@@ -26,7 +26,8 @@ Layer::Layer(const ModelConfig& config, std::int64_t index, const RotaryTable* r
 
 Tensor Layer::Finish(const OpContext& ctx, const Tensor& h, Tensor attention_out,
                      Saved* saved) const {
-  // Branches are fresh tensors here (a saved one has gone through its post norm), so the residual is added in place.
+  // Branches are fresh tensors here (a saved one has gone through its post norm), so the residual
+  // is added in place.
   const Tensor middle = post_attention_norm_.Forward(ctx, attention_out);
   ops::AddInPlace(ctx, middle, h);
   if (saved != nullptr) {

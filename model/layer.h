@@ -19,8 +19,9 @@ namespace headwise {
 
 class Layer {
  public:
-  // The activations that the backward starts from. What is cheap to compute again (norms, q, k and v, the products of gate and
-  // up) is not kept: about 10 N values a token at muse_17m's shape instead of 17.
+  // The activations that the backward starts from. What is cheap to compute again (norms, q, k and
+  // v, the products of gate and up) is not kept: about 10 N values a token at muse_17m's shape
+  // instead of 17.
   struct Saved {
     Tensor input;  // [T, N]
     AttentionBlock::Saved attention;
@@ -37,7 +38,8 @@ class Layer {
   // h [T, N] -> [T, N]. saved may be null.
   Tensor Forward(const OpContext& ctx, const Tensor& h, const SequenceInfo& sequence,
                  Saved* saved) const;
-  // The gradient of h from that of the output; overwrites the parameters' gradients; uses up `saved`.
+  // The gradient of h from that of the output; overwrites the parameters' gradients; uses up
+  // `saved`.
   Tensor Backward(const OpContext& ctx, const Tensor& dout, const SequenceInfo& sequence,
                   Saved saved) const;
   // The forward for new tokens of cached rows.

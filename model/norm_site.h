@@ -1,4 +1,5 @@
-// NormSite: one place in the decoder where a norm may stand. An absent norm is the identity and costs nothing.
+// NormSite: one place in the decoder where a norm may stand. An absent norm is the identity and
+// costs nothing.
 #ifndef HEADWISE_MODEL_NORM_SITE_H_
 #define HEADWISE_MODEL_NORM_SITE_H_
 
@@ -22,7 +23,8 @@ class NormSite {
 
   // norm(x) [T, N]; x itself where the norm is absent.
   Tensor Forward(const OpContext& ctx, const Tensor& x) const;
-  // The gradient of x from that of norm(x), dy itself where the norm is absent; overwrites the weight's gradient.
+  // The gradient of x from that of norm(x), dy itself where the norm is absent; overwrites the
+  // weight's gradient.
   Tensor Backward(const OpContext& ctx, const Tensor& x, const Tensor& dy) const;
 
  private:

@@ -1,18 +1,22 @@
-// ops: the model's operations on tensors, forward and backward, written by hand. An op checks shapes and dtypes, then calls the
-// device's kernel; on Device::kMeta the second step does nothing, so a model run there is checked at any size in no time.
+// ops: the model's operations on tensors, forward and backward, written by hand. An op checks
+// shapes and dtypes, then calls the device's kernel; on Device::kMeta the second step does nothing,
+// so a model run there is checked at any size in no time.
 //
 //   const OpContext ctx = {.compute = DType::kBF16, .pool = &pool, .storage = &storage};
 //   Tensor y = ops::Linear(ctx, x, weight, bias);
 //   Tensor dx = ops::LinearBackwardInput(ctx, dy, weight);
 //
-// A shape or dtype that does not fit is a programmer's error: a failed HW_CHECK that names the op, the argument, what it was
-// and what it must be. User errors were caught before, in the config (model/config.h).
+// A shape or dtype that does not fit is a programmer's error: a failed HW_CHECK that names the op,
+// the argument, what it was and what it must be. User errors were caught before, in the config
+// (model/config.h).
 //
-// Three dtypes occur. The *compute dtype* stores activations and the copies of weights that matrix products read: kF32, kBF16,
-// or kF64 (gradient tests). The *master dtype* holds weights, gradients, softmax statistics and logits: kF64 for kF64, else
-// kF32. Tokens and positions are spans on the host. Formulas and orders of operations are the kernels' (kernels/*/*.h).
+// Three dtypes occur. The *compute dtype* stores activations and the copies of weights that matrix
+// products read: kF32, kBF16, or kF64 (gradient tests). The *master dtype* holds weights,
+// gradients, softmax statistics and logits: kF64 for kF64, else kF32. Tokens and positions are
+// spans on the host. Formulas and orders of operations are the kernels' (kernels/*/*.h).
 //
-// Shape letters: T tokens, N width, K in_features, V vocabulary, H query heads, G kv heads, D head_dim, F ffn width.
+// Shape letters: T tokens, N width, K in_features, V vocabulary, H query heads, G kv heads, D
+// head_dim, F ffn width.
 #ifndef HEADWISE_MODEL_OPS_H_
 #define HEADWISE_MODEL_OPS_H_
 
@@ -65,7 +69,8 @@ Tensor RmsNormBackward(const OpContext& ctx, const headwise::RmsNorm& op, const 
 
 // --- linear ---
 
-// y = x W^T + bias: x [T, K], weight [N, K] compute, bias [N] master or undefined -> [T, N] compute.
+// y = x W^T + bias: x [T, K], weight [N, K] compute, bias [N] master or undefined -> [T, N]
+// compute.
 Tensor Linear(const OpContext& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias);
 // The same without bias, into z [T, N] master: the output head.
 void LinearToMaster(const OpContext& ctx, const Tensor& x, const Tensor& weight, const Tensor& z);
@@ -95,14 +100,15 @@ struct QkvArguments {
 
 // packed [T, (H + 2G) D] compute -> q, k, v.
 Qkv PrepareQkv(const OpContext& ctx, const QkvArguments& arguments, const Tensor& packed);
-// dpacked; overwrites dq_weight and dk_weight [G, D] master, per kv group (undefined unless the norm has weights).
+// dpacked; overwrites dq_weight and dk_weight [G, D] master, per kv group (undefined unless the
+// norm has weights).
 Tensor PrepareQkvBackward(const OpContext& ctx, const QkvArguments& arguments, const Tensor& packed,
                           const Qkv& gradients, const Tensor& dq_weight, const Tensor& dk_weight);
 // out [D] = tree over groups of per_group [G, D].
 void ReduceHeadNormGradient(const OpContext& ctx, const Tensor& per_group, const Tensor& out);
 
-// o [T, H D]. k, v [S, G D] may hold more rows than the segments name. log_sum_exp [T, H] master is overwritten, or undefined
-// where no backward follows. Every row of q must lie in a segment.
+// o [T, H D]. k, v [S, G D] may hold more rows than the segments name. log_sum_exp [T, H] master is
+// overwritten, or undefined where no backward follows. Every row of q must lie in a segment.
 Tensor Attention(const OpContext& ctx, const headwise::Attention& op,
                  absl::Span<const AttentionSegment> segments, const Qkv& qkv,
                  const Tensor& log_sum_exp);
@@ -138,8 +144,8 @@ void CopyRows(const OpContext& ctx, const Tensor& from, std::int64_t from_begin,
 
 // --- loss ---
 
-// Overwrites losses [T] master from z [T, V] master and targets [T], and dz [T, V] compute unless it is
-// undefined.
+// Overwrites losses [T] master from z [T, V] master and targets [T], and dz [T, V] compute unless
+// it is undefined.
 void CrossEntropy(const OpContext& ctx, const LogitTransform& op, const Tensor& z,
                   absl::Span<const std::int32_t> targets, double loss_scale, const Tensor& losses,
                   const Tensor& dz);

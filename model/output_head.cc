@@ -5,8 +5,9 @@
 namespace headwise {
 namespace {
 
-// z is made for this many of its elements at a time, so that a large vocabulary does not need T x V of them at once. Part of the
-// results' bits through the sums over tokens and, with oneDNN, the shape of the product: never a function of the machine.
+// z is made for this many of its elements at a time, so that a large vocabulary does not need T x V
+// of them at once. Part of the results' bits through the sums over tokens and, with oneDNN, the
+// shape of the product: never a function of the machine.
 constexpr std::int64_t kChunkElements = std::int64_t{1} << 22;
 
 std::int64_t ChunkTokens(std::int64_t vocab_size) {

@@ -22,8 +22,8 @@ class OutputHead {
   // Transformed logits [T, V] of h [T, N]; kF32 master only.
   Tensor Logits(const OpContext& ctx, const Tensor& h) const;
 
-  // The sum of the token losses. If dh is not null: the gradient of h for loss_scale times that sum, with the parameters'
-  // gradients overwritten.
+  // The sum of the token losses. If dh is not null: the gradient of h for loss_scale times that
+  // sum, with the parameters' gradients overwritten.
   double Loss(const OpContext& ctx, const Tensor& h, absl::Span<const std::int32_t> targets,
               double loss_scale, Tensor* dh) const;
 

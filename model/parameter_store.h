@@ -1,12 +1,13 @@
-// ParameterStore: makes and owns a model's parameters: their names, roles, shapes, initial distributions, and the
-// low-precision copies of the weights that matrix products read.
+// ParameterStore: makes and owns a model's parameters: their names, roles, shapes, initial
+// distributions, and the low-precision copies of the weights that matrix products read.
 //
 //   ParameterStore store(DType::kBF16, Device::kCpu);
-//   LinearWeight wo = store.AddLinear("layers.0.attention.wo", ParameterRole::kAttentionOutput, 512, 512, Init::Truncated(0.02));
+//   LinearWeight w2 = store.AddLinear("layers.0.ffn.w2", ParameterRole::kMlp, /*out=*/512,
+//                                     /*in=*/1408, Init::Truncated(0.02));
 //   store.Initialize(seed);
 //   store.RefreshCopies(ctx);
-//   ops::Linear(ctx, x, wo.compute, {});
-//   ops::LinearBackwardWeight(ctx, dy, x, wo.parameter->gradient);
+//   ops::Linear(ctx, x, w2.compute, {});
+//   ops::LinearBackwardWeight(ctx, dy, x, w2.parameter->gradient);
 #ifndef HEADWISE_MODEL_PARAMETER_STORE_H_
 #define HEADWISE_MODEL_PARAMETER_STORE_H_
 
@@ -36,8 +37,8 @@ struct Init {
   static Init Truncated(double std) { return {Kind::kTruncatedNormal, std}; }
 };
 
-// A weight that multiplies activations: the master parameter, and the tensor that products read, [out, in] in the compute
-// dtype. They are one tensor unless the compute dtype is kBF16.
+// A weight that multiplies activations: the master parameter, and the tensor that products read,
+// [out, in] in the compute dtype. They are one tensor unless the compute dtype is kBF16.
 struct LinearWeight {
   Parameter* parameter = nullptr;
   Tensor compute;
@@ -64,7 +65,8 @@ class ParameterStore {
   // In the order of creation.
   const std::vector<Parameter*>& parameters() const { return pointers_; }
 
-  // Draws every value; nothing on kMeta. A parameter's values depend on the seed, its name and its Init only.
+  // Draws every value; nothing on kMeta. A parameter's values depend on the seed, its name and its
+  // Init only.
   void Initialize(std::uint64_t seed);
   // Rounds the master values into the low-precision copies, if there are any.
   void RefreshCopies(const OpContext& ctx);

@@ -13,13 +13,15 @@
 
 namespace headwise {
 
-// A decoder whose every parameter is drawn at random, norm weights and biases included, so that no gradient and no term is
-// trivially zero. The values are floats whatever the dtype, and depend on name and seed only. Fails the process on an error.
+// A decoder whose every parameter is drawn at random, norm weights and biases included, so that no
+// gradient and no term is trivially zero. The values are floats whatever the dtype, and depend on
+// name and seed only. Fails the process on an error.
 std::unique_ptr<Decoder> RandomDecoder(const ModelConfig& config, const DecoderOptions& options,
                                        std::uint64_t seed = 1);
 
-// Random documents of the given lengths, one after the other, each predicting its own next tokens (the last token's target is
-// random); the target at index 1 is ignored if there are more than two tokens.
+// Random documents of the given lengths, one after the other, each predicting its own next tokens
+// (the last token's target is random); the target at index 1 is ignored if there are more than two
+// tokens.
 TokenBatch RandomBatch(const std::vector<std::int64_t>& document_lengths, std::int64_t vocab_size,
                        std::uint64_t seed = 1);
 

@@ -1,4 +1,5 @@
-// What every op is written with: argument checks and the dispatch on device and dtype. Internal to model/ops.
+// What every op is written with: argument checks and the dispatch on device and dtype. Internal to
+// model/ops.
 #ifndef HEADWISE_MODEL_OPS_OP_SUPPORT_H_
 #define HEADWISE_MODEL_OPS_OP_SUPPORT_H_
 
@@ -13,7 +14,8 @@
 
 namespace headwise::ops {
 
-// Fails, naming op and argument, unless the tensor is defined with this shape and dtype on the context's device.
+// Fails, naming op and argument, unless the tensor is defined with this shape and dtype on the
+// context's device.
 void CheckTensor(const OpContext& ctx, const char* op, const char* argument, const Tensor& tensor,
                  const Shape& shape, DType dtype);
 // Likewise for a rank-2 tensor of any shape, before its dimensions are used.

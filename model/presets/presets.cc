@@ -22,7 +22,8 @@ const PresetText kTexts[] = {
 #include "model/presets/preset_texts.inc"
 };
 
-// The first sentence of the comment that opens a preset, without its name: "# muse_demo: The default of ... Every ...".
+// The first sentence of the comment that opens a preset, without its name: "# muse_demo: The
+// default of ... Every ...".
 std::string Summary(const std::string& name, const std::string& text) {
   const std::string opening = absl::StrCat("# ", name, ": ");
   HW_CHECK(text.rfind(opening, 0) == 0)
