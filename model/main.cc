@@ -3,8 +3,6 @@
 //   muse train                       muse_demo on the text that tools/setup.sh brought
 //   muse generate --prompt "..."     continues it with the newest run
 //   muse info                        the presets
-#include <malloc.h>
-
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -47,10 +45,6 @@ std::string UsageError(const CLI::App& app, const CLI::ParseError& error, int ar
 }
 
 int Main(int argc, char** argv) {
-  // Activations are tens of megabytes: keep them in the heap between steps in place of mapping, and faulting in, fresh pages.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-
   CLI::App app("Headwise's reference model: trains, and generates text, head by head.", "muse");
   app.set_version_flag("--version", VersionText());
   app.require_subcommand(1);

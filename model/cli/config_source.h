@@ -12,9 +12,9 @@
 namespace headwise {
 
 struct ConfigFlags {
-  std::string preset;             // a preset's name
-  std::string config_file;        // a RunConfig in text format; instead of a preset
-  std::vector<std::string> sets;  // "path=value", applied last, in order
+  std::string preset = {};             // a preset's name
+  std::string config_file = {};        // a RunConfig in text format; instead of a preset
+  std::vector<std::string> sets = {};  // "path=value", applied last, in order
 };
 
 // The named base configuration; `fallback` if neither a preset nor a file is named. Not resolved, not validated.

@@ -13,6 +13,7 @@
 #include "model/generate/generate.h"
 #include "model/report/progress.h"
 #include "model/train/checkpoint.h"
+#include "model/train/run_config.h"
 
 namespace headwise {
 namespace {

@@ -16,7 +16,7 @@ namespace headwise {
 
 struct LineSeries {
   std::string name;
-  std::vector<double> x, y;  // equal lengths (checked); a point that is not finite breaks the line
+  std::vector<double> x = {}, y = {};  // equal lengths (checked); a point that is not finite breaks the line
   bool markers = false;      // dots on the points: for few points
 };
 

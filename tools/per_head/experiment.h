@@ -32,7 +32,7 @@ struct UpdateComparison {
   std::string parameter;
   std::vector<double>
       per_head_norms;  // Frobenius norm of each head's update, learning rate and scale included
-  std::vector<double> whole_matrix_norms;  // of the same rows
+  std::vector<double> whole_matrix_norms = {};  // of the same rows
   double relative_difference = 0;          // |per-head - whole| / |whole| over the weight
 };
 
