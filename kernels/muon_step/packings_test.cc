@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@ namespace headwise {
 namespace {
 
 constexpr std::int64_t kHeads = 6, kGroups = 3, kDim = 16, kIn = 100;
+constexpr std::int64_t kGroupSize = 3;  // of kHeadGroup
 
 // Rows like a gradient's: a few common directions, very unequal heads, and noise. A row depends on
 // which head and element of it this is, not on where it is stored.
@@ -39,26 +41,21 @@ void FillRow(HeadRole role, std::int64_t head, std::int64_t element, float* g, f
   }
 }
 
-HeadRole RoleOf(QkvRole role) {
-  return role == QkvRole::kQuery ? HeadRole::kQuery
-         : role == QkvRole::kKey ? HeadRole::kKey
-                                 : HeadRole::kValue;
-}
-
-void FillHead(HeadRole role, std::int64_t head, std::int64_t first_row, TestWeight<float>& w) {
-  for (std::int64_t e = 0; e < kDim; ++e) {
-    FillRow(role, head, e, &w.gradient.at(first_row + e, 0), &w.momentum.at(first_row + e, 0),
-            &w.weight.at(first_row + e, 0));
-  }
-}
-
-TestWeight<float> Packed(const PackedQkv& layout, const HeadBlocks& blocks) {
+// Fills every head of a matrix whose heads lie as `heads` says, and cuts it into `blocks`.
+TestWeight<float> Packed(const HeadBlocks& heads, const HeadBlocks& blocks) {
   TestWeight<float> w(blocks, kIn, 0);
-  for (std::int64_t slot = 0; slot < layout.slots(); ++slot) {
-    const QkvSlot content = layout.SlotAt(slot);
-    FillHead(RoleOf(content.role), content.head, slot * kDim, w);
+  for (const HeadBlock& head : heads.blocks()) {
+    for (std::int64_t e = 0; e < kDim; ++e) {
+      const std::int64_t row = head.ranges[0].begin + e;
+      FillRow(head.role, head.head, e, &w.gradient.at(row, 0), &w.momentum.at(row, 0),
+              &w.weight.at(row, 0));
+    }
   }
   return w;
+}
+
+TestWeight<float> Packed(const HeadBlocks& heads, Granularity granularity) {
+  return Packed(heads, *heads.Coarsen(granularity, kGroupSize));
 }
 
 void Step(std::vector<TestWeight<float>>& weights) {
@@ -66,37 +63,49 @@ void Step(std::vector<TestWeight<float>>& weights) {
   ASSERT_TRUE(MuonStep<float>({.weight_decay = 0.1}, ViewsOf(weights), pool).ok());
 }
 
-RowSpan<const float> HeadOf(const TestWeight<float>& w, std::int64_t slot) {
-  return w.weight.view().Rows(slot * kDim, kDim);
+// The rows of one head, in a weight whose heads lie as `heads` says.
+RowSpan<const float> RowsOf(const TestWeight<float>& w, const HeadBlocks& heads, HeadRole role,
+                            std::int64_t head) {
+  for (const HeadBlock& block : heads.blocks()) {
+    if (block.role == role && block.head == head) {
+      return w.weight.view().Rows(block.ranges[0].begin, kDim);
+    }
+  }
+  return {};
 }
 
-// Calls f(slot in a, slot in b, name of the head).
-template <typename F>
-void ForEachHead(const PackedQkv& a, const PackedQkv& b, const F& f) {
-  for (std::int64_t h = 0; h < kHeads; ++h) f(a.QuerySlot(h), b.QuerySlot(h), absl::StrCat("q", h));
-  for (std::int64_t g = 0; g < kGroups; ++g) f(a.KeySlot(g), b.KeySlot(g), absl::StrCat("k", g));
-  for (std::int64_t g = 0; g < kGroups; ++g) {
-    f(a.ValueSlot(g), b.ValueSlot(g), absl::StrCat("v", g));
-  }
+HeadBlocks Sectioned() {
+  return HeadBlocks::FromPacked(*PackedQkv::Sectioned({kHeads, kGroups, kDim}));
+}
+HeadBlocks Interleaved() {
+  return HeadBlocks::FromPacked(*PackedQkv::Interleaved({kHeads, kGroups, kDim}));
+}
+// Values before keys before queries here and there, heads out of order.
+HeadBlocks Scrambled() {
+  std::vector<HeadBlock> heads = Sectioned().blocks();
+  const std::int64_t slots = static_cast<std::int64_t>(heads.size());
+  for (std::int64_t i = 0; i < slots; ++i) heads[i].ranges[0].begin = (i * 7 + 5) % slots * kDim;
+  return *HeadBlocks::Create(slots * kDim, heads);
 }
 
 class Packings : public testing::TestWithParam<Granularity> {};
 
-TEST_P(Packings, SectionedAndInterleavedGetTheSameUpdate) {
-  const PackedQkv sectioned = *PackedQkv::Sectioned({kHeads, kGroups, kDim});
-  const PackedQkv interleaved = *PackedQkv::Interleaved({kHeads, kGroups, kDim});
-  std::vector<TestWeight<float>> a = {
-      Packed(sectioned, *HeadBlocks::FromPacked(sectioned).Coarsen(GetParam(), 3))};
-  std::vector<TestWeight<float>> b = {
-      Packed(interleaved, *HeadBlocks::FromPacked(interleaved).Coarsen(GetParam(), 3))};
-  const std::vector<TestWeight<float>> before = a;
-  Step(a);
-  Step(b);
-  ForEachHead(sectioned, interleaved,
-              [&](std::int64_t in_a, std::int64_t in_b, const std::string& head) {
-                ExpectSameBits(HeadOf(b[0], in_b), HeadOf(a[0], in_a), head);
-                EXPECT_NE(HeadOf(a[0], in_a).row(0)[0], HeadOf(before[0], in_a).row(0)[0]) << head;
-              });
+TEST_P(Packings, GetTheSameUpdate) {
+  const HeadBlocks sectioned = Sectioned();
+  std::vector<TestWeight<float>> expected = {Packed(sectioned, GetParam())};
+  const std::vector<TestWeight<float>> before = expected;
+  Step(expected);
+  for (const HeadBlocks& packing : {Interleaved(), Scrambled()}) {
+    std::vector<TestWeight<float>> actual = {Packed(packing, GetParam())};
+    Step(actual);
+    for (const HeadBlock& head : sectioned.blocks()) {
+      const std::string what = absl::StrCat(Name(head.role), " ", head.head);
+      const auto rows = RowsOf(expected[0], sectioned, head.role, head.head);
+      ExpectSameBits(RowsOf(actual[0], packing, head.role, head.head), rows, what);
+      EXPECT_NE(rows.row(0)[0], RowsOf(before[0], sectioned, head.role, head.head).row(0)[0])
+          << what;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Granularities, Packings,
@@ -104,16 +113,15 @@ INSTANTIATE_TEST_SUITE_P(Granularities, Packings,
                                          Granularity::kHead, Granularity::kHeadGroup),
                          [](const auto& info) { return std::string(Name(info.param)); });
 
-// The order in which rows enter matters to the bits: the test above would see it.
-TEST(PackingsTest, OrderOfHeadsInABlockShowsInTheBits) {
-  const PackedQkv layout = *PackedQkv::Sectioned({kHeads, kGroups, kDim});
-  std::vector<HeadBlock> queries_swapped =
-      HeadBlocks::FromPacked(layout).Coarsen(Granularity::kProjection)->blocks();
-  queries_swapped[0].ranges = {{kDim, kDim}, {0, kDim}, {2 * kDim, (kHeads - 2) * kDim}};
-  std::vector<TestWeight<float>> a = {
-      Packed(layout, *HeadBlocks::FromPacked(layout).Coarsen(Granularity::kProjection))};
+// The order in which rows enter matters to the bits, so the test above sees it.
+TEST(Order, OfHeadsInABlockShowsInTheBits) {
+  const HeadBlocks heads = Sectioned();
+  const HeadBlocks projections = *heads.Coarsen(Granularity::kProjection);
+  std::vector<HeadBlock> swapped = projections.blocks();
+  swapped[0].ranges = {{kDim, kDim}, {0, kDim}, {2 * kDim, (kHeads - 2) * kDim}};
+  std::vector<TestWeight<float>> a = {Packed(heads, projections)};
   std::vector<TestWeight<float>> b = {
-      Packed(layout, *HeadBlocks::Create(layout.row_width(), queries_swapped))};
+      Packed(heads, *HeadBlocks::Create(heads.axis_size(), swapped))};
   Step(a);
   Step(b);
   std::int64_t different = 0;
@@ -122,34 +130,25 @@ TEST(PackingsTest, OrderOfHeadsInABlockShowsInTheBits) {
       different += a[0].weight.at(r, c) != b[0].weight.at(r, c);
     }
   }
-  EXPECT_GT(different, 0);
+  EXPECT_GT(different, kIn);
 }
 
 class FusedAndSeparate : public testing::TestWithParam<Granularity> {};
 
 TEST_P(FusedAndSeparate, GetTheSameUpdate) {
-  const PackedQkv layout = *PackedQkv::Interleaved({kHeads, kGroups, kDim});
-  std::vector<TestWeight<float>> fused = {
-      Packed(layout, *HeadBlocks::FromPacked(layout).Coarsen(GetParam(), 3))};
+  std::vector<TestWeight<float>> fused = {Packed(Interleaved(), GetParam())};
   Step(fused);
-
-  std::vector<TestWeight<float>> separate;
-  const auto add = [&](HeadRole role, std::int64_t heads, std::int64_t per_group) {
-    const HeadBlocks blocks = *HeadBlocks::Separate(role, heads, kDim, per_group);
-    TestWeight<float>& w = separate.emplace_back(*blocks.Coarsen(GetParam(), 3), kIn, 0);
-    for (std::int64_t h = 0; h < heads; ++h) FillHead(role, h, h * kDim, w);
-  };
-  add(HeadRole::kQuery, kHeads, kHeads / kGroups);
-  add(HeadRole::kKey, kGroups, 1);
-  add(HeadRole::kValue, kGroups, 1);
-  Step(separate);
-
-  for (std::int64_t h = 0; h < kHeads; ++h) {
-    ExpectSameBits(HeadOf(separate[0], h), HeadOf(fused[0], layout.QuerySlot(h)), "query");
-  }
-  for (std::int64_t g = 0; g < kGroups; ++g) {
-    ExpectSameBits(HeadOf(separate[1], g), HeadOf(fused[0], layout.KeySlot(g)), "key");
-    ExpectSameBits(HeadOf(separate[2], g), HeadOf(fused[0], layout.ValueSlot(g)), "value");
+  for (const auto& [role, count, per_group] :
+       {std::tuple(HeadRole::kQuery, kHeads, kHeads / kGroups),
+        std::tuple(HeadRole::kKey, kGroups, std::int64_t{1}),
+        std::tuple(HeadRole::kValue, kGroups, std::int64_t{1})}) {
+    const HeadBlocks heads = *HeadBlocks::Separate(role, count, kDim, per_group);
+    std::vector<TestWeight<float>> separate = {Packed(heads, GetParam())};
+    Step(separate);
+    for (std::int64_t h = 0; h < count; ++h) {
+      ExpectSameBits(RowsOf(separate[0], heads, role, h), RowsOf(fused[0], Interleaved(), role, h),
+                     absl::StrCat(Name(role), " ", h));
+    }
   }
 }
 
