@@ -28,6 +28,10 @@ std::string UsageError(const CLI::App& app, const CLI::ParseError& error, int ar
   if (command != &app) names.clear();
   for (const CLI::Option* option : command->get_options())
     names.push_back("--" + option->get_single_name());
+  if (command == &app && argc > 1 && argv[1][0] != '-') {
+    return "unknown command '" + std::string(argv[1]) + "'" + DidYouMean(argv[1], names) +
+           "; see muse --help";
+  }
   std::string message = error.what();
   for (char& c : message) c = c == '\n' ? ' ' : c;
   if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr &&

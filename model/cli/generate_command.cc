@@ -44,6 +44,9 @@ absl::Status RunGenerate(GenerateFlags flags) {
   ThreadPool pool(flags.threads > 0 ? flags.threads : DefaultThreads());
   decoder->WeightsChanged(pool);
 
+  for (const std::string& broken : checkpoint.rejected) {
+    std::fprintf(stderr, "warning: skipped %s\n", broken.c_str());
+  }
   std::fprintf(stderr, "%s, step %d\n\n", checkpoint.directory.c_str(),
                static_cast<int>(checkpoint.state.step()));
   HW_ASSIGN_OR_RETURN(const GenerateReport report,

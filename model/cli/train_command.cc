@@ -150,6 +150,14 @@ absl::Status Train(const TrainFlags& flags) {
     }
     HW_RETURN_IF_ERROR(CheckResumable(resume->state.config(), config, &changes));
   }
+  if (resume.has_value() && resume->state.step() >= config.training().steps()) {
+    std::printf(
+        "%s has done its %d steps: nothing left to do\n"
+        "to go on    muse generate --run %s, or muse train --run %s --steps %d\n",
+        resume->directory.c_str(), static_cast<int>(resume->state.step()), flags.run.c_str(),
+        flags.run.c_str(), static_cast<int>(2 * resume->state.step()));
+    return absl::OkStatus();
+  }
   HW_RETURN_IF_ERROR(PrintPlan(config));
   if (flags.dry_run) {
     std::printf("dry run: the configuration and every shape are right; nothing was trained\n");

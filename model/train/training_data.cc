@@ -27,8 +27,14 @@ absl::StatusOr<TrainingData> TrainingData::Load(const DataConfig& data, std::int
   if (data.format() == UINT16) encoding = TokenEncoding::kUint16;
   if (data.format() == UINT32) encoding = TokenEncoding::kUint32;
   if (data.format() == LLM_C) encoding = TokenEncoding::kLlmC;
-  HW_ASSIGN_OR_RETURN(TokenFile tokens, TokenFile::Open(data.path(), {.encoding = encoding,
-                                                                      .vocab_size = vocab_size}));
+  absl::StatusOr<TokenFile> file =
+      TokenFile::Open(data.path(), {.encoding = encoding, .vocab_size = vocab_size});
+  if (!file.ok()) {
+    // What is wrong is in the file, not in a setting.
+    const bool content = file.status().code() == absl::StatusCode::kInvalidArgument;
+    return content ? absl::DataLossError(file.status().message()) : file.status();
+  }
+  TokenFile tokens = *std::move(file);
   const std::int64_t n = tokens.size();
   const double fraction = data.validation_fraction();
   HW_CHECK(fraction > 0 && fraction < 1) << "validation_fraction " << fraction;

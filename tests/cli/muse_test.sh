@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# The muse binary as a user meets it: what it prints, its exit codes, and that nothing is lost.
+set -u
+
+muse=$PWD/model/muse
+config=$PWD/tests/cli/tiny.textproto
+text=$PWD/LICENSE
+work=$(mktemp -d "${TEST_TMPDIR:-/tmp}/muse.XXXXXX")
+cd "$work" || exit 1
+passed=0
+failed=0
+
+# expect CODE 'PATTERN' ARGS...: runs muse; its exit code and its output (both streams) must be as said.
+expect() {
+  local code=$1 pattern=$2
+  shift 2
+  local output got
+  output=$("$muse" "$@" 2>&1 < /dev/null)
+  got=$?
+  if [ "$got" = "$code" ] && grep -qE -- "$pattern" <<< "$output"; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    printf 'FAILED: muse %s\n  expected exit code %s and /%s/, found %s and:\n%s\n' "$*" "$code" "$pattern" "$got" "$output"
+  fi
+}
+# check 'WHAT' COMMAND...: the command must succeed.
+check() {
+  local what=$1
+  shift
+  if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); printf 'FAILED: %s: %s\n' "$what" "$*"; fi
+}
+train() { "$muse" train --config "$config" --set data.path="$text" "$@" < /dev/null; }
+
+# What works.
+expect 0 '^muse 0\.' --version
+expect 0 'generate' --help
+expect 0 'runs/NAME' train --help
+expect 0 'training.steps +\(int64\)' train --help-config
+expect 0 'muse_17m' info
+expect 0 '17,177,088' info muse_17m
+expect 0 'vocab_size: 256' info muse_demo --print-config
+expect 0 'steps: 5' train --config "$config" --set data.path="$text" --steps 5 --print-config
+expect 0 'nothing was trained' train --config "$config" --set data.path="$text" --dry-run
+check 'a dry run leaves nothing' test ! -e runs
+expect 0 'done after step 8' train --config "$config" --set data.path="$text" --run whole
+for file in metrics.jsonl loss.svg run.textproto step-8/model.safetensors step-8/optimizer.safetensors; do
+  check 'a run leaves its files' test -s "whole/$file"
+done
+expect 0 'step 8' info whole
+expect 0 'tokens/s' generate --run whole --prompt 'the ' --max-tokens 20 --temperature 0
+expect 0 'tokens/s' generate --run whole/step-8 --max-tokens 3 --stop zzz
+expect 0 'done after step 8' train --config "$config" --set data.path="$text"
+check 'runs go to ./runs' test -d runs/tiny/step-8
+expect 0 'runs/tiny, step 8|runs/tiny/step-8, step 8' generate --max-tokens 1
+expect 0 'done after step 2' train --config "$config" --set data.path="$text" --steps 2 --run again --init whole
+one=$("$muse" generate --run whole --max-tokens 30 --seed 4 2> /dev/null)
+two=$("$muse" generate --run whole --max-tokens 30 --seed 4 --threads 1 2> /dev/null)
+check 'same seed, same text' test "$one" = "$two"
+
+# A run that is stopped and resumed ends with the bytes of one that was not.
+"$muse" train --config "$config" --set data.path="$text" --run stopped --steps 100000 > log 2>&1 < /dev/null &
+pid=$!
+for _ in $(seq 600); do grep -q 'step 1/' log && break; sleep 0.1; done
+kill -TERM "$pid"
+wait "$pid"
+check 'a stop signal ends with 0' test $? = 0
+check 'the stop is announced' grep -q 'to go on    muse train --run stopped' log
+step=$(sed -n 's/^stopped after step \([0-9]*\).*/\1/p' log)
+check 'the stop names its step' test -n "$step"
+expect 0 'resumed     stopped/step' train --run stopped --steps "$((step + 8))"
+check 'the whole run of the same length' train --run reference --steps "$((step + 8))" > /dev/null 2>&1
+check 'equal weights' cmp "stopped/step-$((step + 8))/model.safetensors" "reference/step-$((step + 8))/model.safetensors"
+check 'metrics without gap or double' test "$(wc -l < stopped/metrics.jsonl)" = "$((step + 8))"
+expect 0 'nothing left to do' train --run whole
+
+# What does not: one line, the right code.
+expect 2 "error: .*did you mean '--steps'" train --stesp 4
+expect 2 "error: unknown command 'trian'; did you mean 'train'" trian
+expect 2 'error: ' train --steps many
+expect 2 "unknown field 'stepz' in training; did you mean 'steps'" train --set training.stepz=4
+expect 2 "muse_demo" train --preset muse_dmeo
+expect 2 'num_kv_heads' train --config "$config" --set data.path="$text" --set model.attention.num_kv_heads=3
+expect 2 'expected one of them' train --preset muse_demo --config "$config"
+expect 2 'expected cpu, cuda or cuda-emulated' train --device gpu
+expect 4 'built without CUDA' train --device cuda
+expect 3 'missing.txt' train --config "$config" --set data.path=missing.txt
+: > empty.txt
+expect 3 'empty' train --config "$config" --set data.path=empty.txt
+printf 'too short' > short.txt
+expect 3 'each split needs at least' train --config "$config" --set data.path=short.txt
+expect 3 'vocab' train --config "$config" --set data.path="$text" --set model.vocab_size=100
+expect 3 'missing.textproto' train --config missing.textproto
+printf 'training {\n  stepz: 3\n}\n' > wrong.textproto
+expect 2 "wrong.textproto:2:.*did you mean 'steps'" train --config wrong.textproto
+expect 3 'cannot resume with another optimizer.muon.learning_rate' train --run whole --steps 20 --set optimizer.muon.learning_rate=0.5
+expect 3 'no such directory|neither' generate --run nowhere
+expect 2 'top-p' generate --run whole --top-p 0
+expect 2 'do not fit' generate --run whole --max-tokens 100000
+cp -r whole broken
+truncate -s -5 broken/step-8/model.safetensors
+expect 0 'warning: skipped broken/step-8.*expected [0-9]+ bytes, found' generate --run broken --max-tokens 1
+expect 3 'expected [0-9]+ bytes, found' generate --run broken/step-8
+rm broken/step-4/state.textproto
+expect 3 'none of its' train --run broken --steps 20
+check 'a broken checkpoint is left as it was' test -s broken/step-8/model.safetensors
+
+printf '%d checks passed, %d failed\n' "$passed" "$failed"
+[ "$failed" = 0 ]
