@@ -3,10 +3,12 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/cross_entropy/cross_entropy.h"
 #include "model/decoder.h"
 #include "model/kv_cache.h"
 #include "model/test_config.h"
@@ -94,44 +96,53 @@ TEST_P(DecoderExtendTest, RowsOfDifferentLengthsDoNotDisturbEachOther) {
   EXPECT_TRUE(Row(logits, 1) == FullForward(*decoder, b, 21, pool_));
 }
 
-TEST_P(DecoderExtendTest, EvictionAndInternalChunksChangeNothing) {
-  ModelConfig config = EverythingConfig();
-  config.set_max_sequence_length(3 * kExtendChunk);
-  const std::int64_t total = 2 * kExtendChunk + 90;
-  const auto decoder = Contract(config);
-  const Tokens tokens = RandomTokens(total, 8);
-  const std::string expected = FullForward(*decoder, tokens, total, pool_);
-
-  const auto cache = Cache(*decoder, 1, total);
-  std::int64_t seen = 0;
-  Tensor logits;
-  for (const std::int64_t chunk : {std::int64_t{1}, kExtendChunk - 1, kExtendChunk, std::int64_t{3},
-                                   std::int64_t{86}, std::int64_t{1}}) {
-    logits = decoder->Extend(
-        *cache, {{Tokens(tokens.begin() + seen, tokens.begin() + seen + chunk)}}, pool_);
-    seen += chunk;
-  }
-  ASSERT_EQ(seen, total);
-  EXPECT_TRUE(Row(logits, 0) == expected);
-  // Windowed layers hold no more than they need: three of the four layers have windows.
-  const std::int64_t width = 2 * 8 * SizeOf(GetParam());
-  EXPECT_LE(cache->bytes(), 2 * width * (2 * total + 2 * (5 - 1 + kExtendChunk)));
+// The loss of one target given already transformed logits.
+double LossOf(const Tensor& logits, std::int32_t target, ThreadPool& pool) {
+  float loss = 0;
+  CrossEntropy<float>({}, logits.Slice(0, 1).Rows<const float>(), {&target, 1}, 1,
+                      absl::MakeSpan(&loss, 1), {}, pool);
+  return loss;
 }
 
 TEST_P(DecoderExtendTest, LogitsGiveTheLossesOfTheTrainingForward) {
-  const ModelConfig config = EverythingConfig();
-  const auto decoder = Contract(config);
-  const TokenBatch batch = RandomBatch({25}, config.vocab_size());
-  const auto cache = Cache(*decoder, 1, 25);
-  for (std::int64_t t = 0; t < 25; ++t) {
-    const Tensor logits = decoder->Extend(*cache, {{{batch.inputs[t]}}}, pool_);
-    if (batch.targets[t] == kIgnoredTarget) continue;
-    const float* l = logits.data<float>();
-    double sum = 0;
-    for (std::int64_t v = 0; v < config.vocab_size(); ++v) sum += std::exp(l[v]);
-    EXPECT_NEAR(decoder->Loss(OnlyTarget(batch, t), pool_), std::log(sum) - l[batch.targets[t]],
-                1e-5);
+  for (const ModelConfig& config : {EverythingConfig(), OtherwiseConfig(), PlainConfig()}) {
+    const auto decoder = Contract(config);
+    const TokenBatch batch = RandomBatch({25}, config.vocab_size());
+    const auto cache = Cache(*decoder, 1, 25);
+    for (std::int64_t t = 0; t < 25; ++t) {
+      const Tensor logits = decoder->Extend(*cache, {{{batch.inputs[t]}}}, pool_);
+      if (batch.targets[t] == kIgnoredTarget) continue;
+      EXPECT_EQ(decoder->Loss(OnlyTarget(batch, t), pool_), LossOf(logits, batch.targets[t], pool_))
+          << config.name() << ", token " << t;
+    }
   }
+}
+
+// Against the training forward, which has no cache; chunks end where no internal one does.
+TEST_P(DecoderExtendTest, EvictionAndInternalChunksChangeNothing) {
+  ModelConfig config = EverythingConfig();
+  config.set_max_sequence_length(3 * kExtendChunk);
+  const auto decoder = Contract(config);
+  const std::vector<std::int64_t> chunks = {5, 200, kExtendChunk, 100, 1, 1, 2 * kExtendChunk / 3};
+  const std::int64_t total = std::accumulate(chunks.begin(), chunks.end(), std::int64_t{0});
+  const TokenBatch batch = RandomBatch({total}, config.vocab_size());
+
+  const auto cache = Cache(*decoder, 1, total), at_once = Cache(*decoder, 1, total);
+  std::int64_t seen = 0;
+  for (const std::int64_t chunk : chunks) {
+    const auto begin = batch.inputs.begin() + seen;
+    const Tensor logits = decoder->Extend(*cache, {{Tokens(begin, begin + chunk)}}, pool_);
+    seen += chunk;
+    EXPECT_EQ(LossOf(logits, batch.targets[seen - 1], pool_),
+              decoder->Loss(OnlyTarget(batch, seen - 1), pool_))
+        << "after " << seen;
+  }
+  const Tensor logits = decoder->Extend(*at_once, {{batch.inputs}}, pool_);
+  EXPECT_EQ(LossOf(logits, batch.targets[total - 1], pool_),
+            decoder->Loss(OnlyTarget(batch, total - 1), pool_));
+  // Layers 1 and 2 have windows of 3 and 5 and hold no more than they need; 0 and 3 hold all.
+  const std::int64_t width = 2 * 8 * SizeOf(GetParam());
+  EXPECT_EQ(cache->bytes(), 2 * width * (2 * total + 2 + kExtendChunk + 4 + kExtendChunk));
 }
 
 TEST_P(DecoderExtendTest, OneDnnAgreesToWithinRounding) {
