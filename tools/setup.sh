@@ -112,6 +112,15 @@ check_bazel() {
   fi
 }
 
+# headwise.bazelrc has flags that g++ 11 does not know.
+check_compiler() {
+  local version
+  version=$(g++ -dumpversion 2>/dev/null) || version=unknown
+  if [[ $version =~ ^[0-9]+ && ${BASH_REMATCH[0]} -lt 12 ]]; then
+    die "g++ is version $version; Headwise needs 12 or newer (Debian 12, Ubuntu 24.04)"
+  fi
+}
+
 # Without apt: names what to install, or nothing if all is where the build looks for it.
 check_by_hand() {
   local package path found=1
@@ -154,6 +163,7 @@ main() {
   [[ ${#missing[@]} -eq 0 ]] || install "${missing[@]}"
   [[ -e $TEXT ]] || write_text
   check_text
+  check_compiler
   check_bazel
 }
 
