@@ -99,7 +99,7 @@ TEST(AttentionGradients, EqualDifferencesInDouble) {
 // More than one tile, so that gradients meet across tiles and blocks of rows.
 TEST(AttentionGradients, EqualDifferencesAcrossTiles) {
   ThreadPool pool(1);
-  AttentionProblem<double> p(HeadsOf(3, 1, 2, 70), Documents({150}), 150, 150);
+  AttentionProblem<double> p(HeadsOf(2, 1, 2, 70), Documents({90}), 90, 90);
   const auto loss = [&] {
     p.Forward(pool);
     double sum = 0;

@@ -46,7 +46,7 @@ void CopyHead(const T* from, T* to, std::int64_t dim, bool stream) {
   char* target = reinterpret_cast<char*>(to);
   std::int64_t left = dim * sizeof(T);
   for (; stream && left >= 64; left -= 64, source += 64, target += 64) {
-    internal::Store64<true>(target, internal::Load64(source));
+    internal::Store64(target, internal::Load64(source), true);
   }
   std::memcpy(target, source, left);
 }

@@ -36,89 +36,89 @@ struct FourHeads {
   F16 v[kVectors];
 
   HW_ALWAYS_INLINE void MultiplyBy(F16 factor) {
-    Unroll<kVectors>([&](auto i) HW_ALWAYS_INLINE { v[i] = v[i] * factor; });
+    HW_UNROLL for (int i = 0; i < kVectors; ++i) { v[i] = v[i] * factor; }
   }
   HW_ALWAYS_INLINE void MultiplyBy(const FourHeads& factors) {
-    Unroll<kVectors>([&](auto i) HW_ALWAYS_INLINE { v[i] = v[i] * factors.v[i]; });
+    HW_UNROLL for (int i = 0; i < kVectors; ++i) { v[i] = v[i] * factors.v[i]; }
   }
 
   // To storage and back.
   HW_ALWAYS_INLINE void Round() {
     if constexpr (std::is_same_v<T, BFloat16>) {
-      Unroll<kVectors>([&](auto i) HW_ALWAYS_INLINE {
+      HW_UNROLL for (int i = 0; i < kVectors; ++i) {
         v[i] = FromBits(RoundUpperHalf(v[i]) & I16(kUpperHalf));
-      });
+      }
     }
   }
 
   HW_ALWAYS_INLINE static FourHeads Load(const T* const (&head)[4]) {
     FourHeads y;
-    Unroll<kBlocks>([&](auto b) HW_ALWAYS_INLINE {
-      constexpr int block = 8 * b;
+    HW_UNROLL for (int b = 0; b < kBlocks; ++b) {
+      const int block = 8 * b;
       if constexpr (std::is_same_v<T, BFloat16>) {
         I16 words[4];
-        Unroll<4>([&](auto h) HW_ALWAYS_INLINE { words[h] = Load64(head[h] + 32 * b); });
+        HW_UNROLL for (int h = 0; h < 4; ++h) { words[h] = Load64(head[h] + 32 * b); }
         TransposeQuarters(words);
-        Unroll<4>([&](auto j) HW_ALWAYS_INLINE {
+        HW_UNROLL for (int j = 0; j < 4; ++j) {
           y.v[block + 2 * j] = FromBits(words[j] << 16);
           y.v[block + 2 * j + 1] = FromBits(words[j] & I16(kUpperHalf));
-        });
+        }
       } else {
         F16 low[4], high[4];  // elements 0-3 and 4-7 of each chunk
-        Unroll<4>([&](auto h) HW_ALWAYS_INLINE {
+        HW_UNROLL for (int h = 0; h < 4; ++h) {
           low[h] = headwise::Load(head[h] + 32 * b);
           high[h] = headwise::Load(head[h] + 32 * b + 16);
           EvenAndOddQuarters(low[h], high[h]);
-        });
+        }
         TransposeQuarters(low);
         TransposeQuarters(high);
-        Unroll<4>([&](auto k) HW_ALWAYS_INLINE {
+        HW_UNROLL for (int k = 0; k < 4; ++k) {
           y.v[block + k] = low[k];
           y.v[block + 4 + k] = high[k];
-        });
+        }
       }
-    });
+    }
     return y;
   }
 
   // Rounded to storage.
-  template <bool kStream>
-  HW_ALWAYS_INLINE void Store(T* const (&head)[4]) const {
-    Unroll<kBlocks>([&](auto b) HW_ALWAYS_INLINE {
-      constexpr int block = 8 * b;
+  HW_ALWAYS_INLINE void Store(T* const (&head)[4], bool stream) const {
+    HW_UNROLL for (int b = 0; b < kBlocks; ++b) {
+      const int block = 8 * b;
       if constexpr (std::is_same_v<T, BFloat16>) {
         I16 words[4];
-        Unroll<4>([&](auto j) HW_ALWAYS_INLINE {
+        HW_UNROLL for (int j = 0; j < 4; ++j) {
           words[j] = ShiftRightLogical16(RoundUpperHalf(v[block + 2 * j])) |
                      (RoundUpperHalf(v[block + 2 * j + 1]) & I16(kUpperHalf));
-        });
+        }
         TransposeQuarters(words);
-        Unroll<4>([&](auto h) HW_ALWAYS_INLINE { Store64<kStream>(head[h] + 32 * b, words[h]); });
+        HW_UNROLL for (int h = 0; h < 4; ++h) { Store64(head[h] + 32 * b, words[h], stream); }
       } else {
         F16 low[4], high[4];
-        Unroll<4>([&](auto k) HW_ALWAYS_INLINE {
+        HW_UNROLL for (int k = 0; k < 4; ++k) {
           low[k] = v[block + k];
           high[k] = v[block + 4 + k];
-        });
+        }
         TransposeQuarters(low);
         TransposeQuarters(high);
-        Unroll<4>([&](auto h) HW_ALWAYS_INLINE {
+        HW_UNROLL for (int h = 0; h < 4; ++h) {
           InterleaveQuarters(low[h], high[h]);
-          Store64<kStream>(head[h] + 32 * b, ToBits(low[h]));
-          Store64<kStream>(head[h] + 32 * b + 16, ToBits(high[h]));
-        });
+          Store64(head[h] + 32 * b, ToBits(low[h]), stream);
+          Store64(head[h] + 32 * b + 16, ToBits(high[h]), stream);
+        }
       }
-    });
+    }
   }
 
   // S(a, b) / D of head h in every lane 4 c + h. (S * (1/D) has the same bits: D is a power of 2.)
   HW_ALWAYS_INLINE static F16 MeanProduct(const FourHeads& a, const FourHeads& b) {
     F16 p[kBlocks];
-    Unroll<kBlocks>([&](auto s) HW_ALWAYS_INLINE { p[s] = F16(0.0f); });
-    Unroll<8>([&](auto k) HW_ALWAYS_INLINE {
-      Unroll<kBlocks>([&](auto s)
-                          HW_ALWAYS_INLINE { p[s] = Fma(a.v[8 * s + k], b.v[8 * s + k], p[s]); });
-    });
+    HW_UNROLL for (int s = 0; s < kBlocks; ++s) { p[s] = F16(0.0f); }
+    HW_UNROLL for (int k = 0; k < 8; ++k) {
+      HW_UNROLL for (int s = 0; s < kBlocks; ++s) {
+        p[s] = Fma(a.v[8 * s + k], b.v[8 * s + k], p[s]);
+      }
+    }
     if constexpr (kBlocks == 4) p[0] = p[0] + p[2], p[1] = p[1] + p[3];
     p[0] = p[0] + p[1];
     p[0] = p[0] + SwapHalves(p[0]);
@@ -181,94 +181,8 @@ class FourHeadsKernel {
     }
   }
 
-  // One token: `packed` is its packed row, `out` its row of q or k. next_*: rows to prefetch.
+  // One token: `packed` is its packed row, `out` its row of q or k. next_packed: to be prefetched.
   void Forward(const T* packed, const T* next_packed, const Turn& turn, T* out) const {
-    stream_ ? ForwardRow<true>(packed, next_packed, turn, out)
-            : ForwardRow<false>(packed, next_packed, turn, out);
-  }
-
-  // One token. `sums` takes g xh, and is null without a weight.
-  void Backward(const T* packed, const T* d, const T* next_packed, const T* next_d,
-                const Turn& turn, T* dpacked, float* sums) const {
-    stream_ ? BackwardRow<true>(packed, d, next_packed, next_d, turn, dpacked, sums)
-            : BackwardRow<false>(packed, d, next_packed, next_d, turn, dpacked, sums);
-  }
-
-  // Floats of `sums`, which start at +0, and the sum of element d of head h among them.
-  std::int64_t SumsSize() const { return list_.size() * kDim; }
-  float SumAt(const float* sums, std::int64_t h, std::int64_t d) const {
-    return sums[h / 4 * 4 * kDim + (d / 32 * 8 + d % 8) * kLanes + d % 32 / 8 * 4 + h % 4];
-  }
-
- private:
-  // 32 values to the lanes of every head.
-  HW_ALWAYS_INLINE static void SpreadChunks(const float* from, F16* to) {
-    F16 low = Quieted(Load(from)), high = Quieted(Load(from + 16));
-    EvenAndOddQuarters(low, high);
-    F16 l[4] = {low, low, low, low}, h[4] = {high, high, high, high};
-    TransposeQuarters(l);
-    TransposeQuarters(h);
-    Unroll<4>([&](auto k) HW_ALWAYS_INLINE { to[k] = l[k], to[4 + k] = h[k]; });
-  }
-
-  // 16 values: value 4 c + j to lanes 4 c + h of to[j].
-  HW_ALWAYS_INLINE static void SpreadQuarters(const float* from, F16* to) {
-    const F16 values = Quieted(Load(from));
-    F16 v[4] = {values, values, values, values};
-    TransposeQuarters(v);
-    Unroll<4>([&](auto j) HW_ALWAYS_INLINE { to[j] = v[j]; });
-  }
-
-  // Pairs (y1, y2) become (y1 c - y2 s, y2 c + y1 s), or with kBack (y1 c + y2 s, y2 c - y1 s).
-  template <bool kBack>
-  HW_ALWAYS_INLINE static void RotatePair(F16& first, F16& second, F16 c, F16 s) {
-    const F16 y1 = first, y2 = second;
-    if constexpr (kBack) {
-      first = y1 * c + y2 * s;
-      second = y2 * c - y1 * s;
-    } else {
-      first = y1 * c - y2 * s;
-      second = y2 * c + y1 * s;
-    }
-  }
-
-  template <bool kBack>
-  HW_ALWAYS_INLINE void Rotate(Four& y, const Turn& turn) const {
-    const std::int64_t rotary_dim = rotary_->rotary_dim();
-    if (rotary_->pairing() == RotaryPairing::kHalf) {
-      if (rotary_dim == kDim) RotateHalves<kBack, kBlocks / 2>(y, turn);
-      if constexpr (kBlocks == 4) {
-        if (rotary_dim == 64) RotateHalves<kBack, 1>(y, turn);
-      }
-      return;
-    }
-    Unroll<kBlocks>([&](auto b) HW_ALWAYS_INLINE {
-      if (32 * b >= rotary_dim) return;
-      Unroll<4>([&](auto j) HW_ALWAYS_INLINE {
-        RotatePair<kBack>(y.v[8 * b + 2 * j], y.v[8 * b + 2 * j + 1], turn.cos[4 * b + j],
-                          turn.sin[4 * b + j]);
-      });
-    });
-  }
-
-  // kHalf where half of the rotary dimension is kHalfBlocks blocks.
-  template <bool kBack, int kHalfBlocks>
-  HW_ALWAYS_INLINE static void RotateHalves(Four& y, const Turn& turn) {
-    Unroll<8 * kHalfBlocks>([&](auto i) HW_ALWAYS_INLINE {
-      RotatePair<kBack>(y.v[i], y.v[i + 8 * kHalfBlocks], turn.cos[i], turn.sin[i]);
-    });
-  }
-
-  HW_ALWAYS_INLINE static void Prefetch(const T* head) {
-    for (int i = 0; i < kDim; i += 64 / static_cast<int>(sizeof(T))) __builtin_prefetch(head + i);
-  }
-
-  // Steps of several fours go side by side: the square root of one would otherwise wait for its
-  // sum, and the rest for the square root.
-  static constexpr int kBatch = 4;
-
-  template <bool kStream>
-  void ForwardRow(const T* packed, const T* next_packed, const Turn& turn, T* out) const {
     const HeadList::Place* place = list_.heads.data();
     for (std::int64_t left = list_.size() / 4; left > 0; left -= kBatch, place += 4 * kBatch) {
       const int count = static_cast<int>(std::min<std::int64_t>(left, kBatch));
@@ -276,17 +190,17 @@ class FourHeadsKernel {
       F16 r[kBatch];
       for (int i = 0; i < count; ++i) {
         const T* from[4];
-        Unroll<4>([&](auto h) HW_ALWAYS_INLINE {
+        HW_UNROLL for (int h = 0; h < 4; ++h) {
           from[h] = packed + place[4 * i + h].packed;
           Prefetch(next_packed + place[4 * i + h].packed);
-        });
+        }
         y[i] = Four::Load(from);
         if (norm_) r[i] = Four::MeanProduct(y[i], y[i]);
       }
       for (int i = 0; i < count && norm_; ++i) r[i] = ReciprocalRootOfQuarter(r[i] + F16(epsilon_));
       for (int i = 0; i < count; ++i) {
         T* to[4];
-        Unroll<4>([&](auto h) HW_ALWAYS_INLINE { to[h] = out + place[4 * i + h].separate; });
+        HW_UNROLL for (int h = 0; h < 4; ++h) { to[h] = out + place[4 * i + h].separate; }
         Four z = y[i];
         if (norm_) {
           z.MultiplyBy(r[i]);
@@ -299,14 +213,14 @@ class FourHeadsKernel {
           }
         }
         if (rotary_ != nullptr) Rotate<false>(z, turn);
-        z.template Store<kStream>(to);
+        z.Store(to, stream_);
       }
     }
   }
 
-  template <bool kStream>
-  void BackwardRow(const T* packed, const T* d, const T* next_packed, const T* next_d,
-                   const Turn& turn, T* dpacked, float* sums) const {
+  // One token: `d` is its row of dq or dk. `sums` takes g xh, and is null without a weight.
+  void Backward(const T* packed, const T* d, const T* next_packed, const T* next_d,
+                const Turn& turn, T* dpacked, float* sums) const {
     const HeadList::Place* place = list_.heads.data();
     for (std::int64_t left = list_.size() / 4; left > 0; left -= kBatch, place += 4 * kBatch) {
       const int count = static_cast<int>(std::min<std::int64_t>(left, kBatch));
@@ -314,20 +228,20 @@ class FourHeadsKernel {
       F16 r[kBatch], c1[kBatch];
       for (int i = 0; i < count && norm_; ++i) {
         const T* from[4];
-        Unroll<4>([&](auto k) HW_ALWAYS_INLINE {
+        HW_UNROLL for (int k = 0; k < 4; ++k) {
           from[k] = packed + place[4 * i + k].packed;
           Prefetch(next_packed + place[4 * i + k].packed);
-        });
+        }
         xh[i] = Four::Load(from);
         r[i] = Four::MeanProduct(xh[i], xh[i]);
       }
       for (int i = 0; i < count && norm_; ++i) r[i] = ReciprocalRootOfQuarter(r[i] + F16(epsilon_));
       for (int i = 0; i < count; ++i) {
         const T* from[4];
-        Unroll<4>([&](auto k) HW_ALWAYS_INLINE {
+        HW_UNROLL for (int k = 0; k < 4; ++k) {
           from[k] = d + place[4 * i + k].separate;
           Prefetch(next_d + place[4 * i + k].separate);
-        });
+        }
         Four g = Four::Load(from);
         if (rotary_ != nullptr) {
           Rotate<true>(g, turn);
@@ -357,23 +271,97 @@ class FourHeadsKernel {
       }
       for (int i = 0; i < count; ++i) {
         T* to[4];
-        Unroll<4>([&](auto k) HW_ALWAYS_INLINE { to[k] = dpacked + place[4 * i + k].packed; });
+        HW_UNROLL for (int k = 0; k < 4; ++k) { to[k] = dpacked + place[4 * i + k].packed; }
         Four dx = h[i];
         if (norm_) {
-          Unroll<Four::kVectors>(
-              [&](auto j) HW_ALWAYS_INLINE { dx.v[j] = r[i] * Fma(-xh[i].v[j], c1[i], dx.v[j]); });
+          HW_UNROLL for (int j = 0; j < Four::kVectors; ++j) {
+            dx.v[j] = r[i] * Fma(-xh[i].v[j], c1[i], dx.v[j]);
+          }
         }
-        dx.template Store<kStream>(to);
+        dx.Store(to, stream_);
       }
     }
   }
 
+  // Floats of `sums`, which start at +0, and the sum of element d of head h among them.
+  std::int64_t SumsSize() const { return list_.size() * kDim; }
+  float SumAt(const float* sums, std::int64_t h, std::int64_t d) const {
+    return sums[h / 4 * 4 * kDim + (d / 32 * 8 + d % 8) * kLanes + d % 32 / 8 * 4 + h % 4];
+  }
+
+ private:
+  // Steps of several fours go side by side: the square root of one would otherwise wait for its
+  // sum, and the rest for the square root.
+  static constexpr int kBatch = 4;
+
+  // 32 values to the lanes of every head.
+  HW_ALWAYS_INLINE static void SpreadChunks(const float* from, F16* to) {
+    F16 low = Quieted(Load(from)), high = Quieted(Load(from + 16));
+    EvenAndOddQuarters(low, high);
+    F16 l[4] = {low, low, low, low}, h[4] = {high, high, high, high};
+    TransposeQuarters(l);
+    TransposeQuarters(h);
+    HW_UNROLL for (int k = 0; k < 4; ++k) { to[k] = l[k], to[4 + k] = h[k]; }
+  }
+
+  // 16 values: value 4 c + j to lanes 4 c + h of to[j].
+  HW_ALWAYS_INLINE static void SpreadQuarters(const float* from, F16* to) {
+    const F16 values = Quieted(Load(from));
+    F16 v[4] = {values, values, values, values};
+    TransposeQuarters(v);
+    HW_UNROLL for (int j = 0; j < 4; ++j) { to[j] = v[j]; }
+  }
+
+  // Pairs (y1, y2) become (y1 c - y2 s, y2 c + y1 s), or with kBack (y1 c + y2 s, y2 c - y1 s).
+  template <bool kBack>
+  HW_ALWAYS_INLINE static void RotatePair(F16& first, F16& second, F16 c, F16 s) {
+    const F16 y1 = first, y2 = second;
+    if constexpr (kBack) {
+      first = y1 * c + y2 * s;
+      second = y2 * c - y1 * s;
+    } else {
+      first = y1 * c - y2 * s;
+      second = y2 * c + y1 * s;
+    }
+  }
+
+  template <bool kBack>
+  HW_ALWAYS_INLINE void Rotate(Four& y, const Turn& turn) const {
+    const std::int64_t rotary_dim = rotary_->rotary_dim();
+    if (rotary_->pairing() == RotaryPairing::kHalf) {
+      if (rotary_dim == kDim) RotateHalves<kBack, kBlocks / 2>(y, turn);
+      if constexpr (kBlocks == 4) {
+        if (rotary_dim == 64) RotateHalves<kBack, 1>(y, turn);
+      }
+      return;
+    }
+    HW_UNROLL for (int b = 0; b < kBlocks; ++b) {
+      if (32 * b >= rotary_dim) break;
+      HW_UNROLL for (int j = 0; j < 4; ++j) {
+        RotatePair<kBack>(y.v[8 * b + 2 * j], y.v[8 * b + 2 * j + 1], turn.cos[4 * b + j],
+                          turn.sin[4 * b + j]);
+      }
+    }
+  }
+
+  // kHalf where half of the rotary dimension is kHalfBlocks blocks.
+  template <bool kBack, int kHalfBlocks>
+  HW_ALWAYS_INLINE static void RotateHalves(Four& y, const Turn& turn) {
+    HW_UNROLL for (int i = 0; i < 8 * kHalfBlocks; ++i) {
+      RotatePair<kBack>(y.v[i], y.v[i + 8 * kHalfBlocks], turn.cos[i], turn.sin[i]);
+    }
+  }
+
+  HW_ALWAYS_INLINE static void Prefetch(const T* head) {
+    for (int i = 0; i < kDim; i += 64 / static_cast<int>(sizeof(T))) __builtin_prefetch(head + i);
+  }
+
   // sum = fma(g, xh, sum), in the order of the vectors.
   HW_ALWAYS_INLINE static void AddProduct(const Four& g, const Four& xh, float* sum) {
-    Unroll<Four::kVectors>([&](auto i) HW_ALWAYS_INLINE {
+    HW_UNROLL for (int i = 0; i < Four::kVectors; ++i) {
       float* at = sum + i * kLanes;
       headwise::Store(at, Fma(g.v[i], xh.v[i], Load(at)));
-    });
+    }
   }
 
   HeadList list_;

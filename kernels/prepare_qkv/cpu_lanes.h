@@ -13,15 +13,8 @@
 
 namespace headwise::internal {
 
-// f(0), f(1), ... f(N - 1), each index a compile-time constant: arrays of vectors that are indexed
-// by them live in registers.
-template <int N, typename F>
-HW_ALWAYS_INLINE inline void Unroll(F f) {
-  [&]<int... i>(std::integer_sequence<int, i...>) HW_ALWAYS_INLINE {
-    (f(std::integral_constant<int, i>{}), ...);
-  }
-  (std::make_integer_sequence<int, N>{});
-}
+// Before a loop over arrays of vectors, so that they live in registers.
+#define HW_UNROLL _Pragma("GCC unroll 64")
 
 // --- Sixteen lanes as four quarters --------------------------------------------------------------
 
@@ -169,18 +162,17 @@ HW_ALWAYS_INLINE inline I16 Load64(const void* from) {
   return v;
 }
 
-// With kStream around the caches; `to` is then aligned to 64.
-template <bool kStream>
-HW_ALWAYS_INLINE inline void Store64(void* to, I16 v) {
+// With `stream` around the caches; `to` is then aligned to 64.
+HW_ALWAYS_INLINE inline void Store64(void* to, I16 v, bool stream) {
   for (int i = 0; i < I16::kParts; ++i) {
     char* const at = static_cast<char*>(to) + i * kRegisterBytes;
 #if defined(__AVX512F__)
-    if constexpr (kStream) {
+    if (stream) {
       _mm512_stream_si512(reinterpret_cast<__m512i*>(at), __m512i(v.part[i]));
       continue;
     }
 #elif defined(__AVX__)
-    if constexpr (kStream) {
+    if (stream) {
       _mm256_stream_si256(reinterpret_cast<__m256i*>(at), __m256i(v.part[i]));
       continue;
     }
