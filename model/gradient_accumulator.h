@@ -2,12 +2,11 @@
 // tree in their order.
 //
 //   GradientAccumulator accumulator(decoder->parameters(), /*leaves=*/4);
-//   for (const TokenBatch& micro_batch : step) {                          // exactly `leaves` of
-//   them
+//   for (const TokenBatch& micro_batch : step) {  // exactly `leaves` of them
 //     loss += decoder->ForwardBackward(micro_batch, 1.0 / tokens_of_step, pool);
 //     accumulator.Add(pool);
-//   }                                                                     // every parameter's
-//   gradient is now the sum
+//   }
+//   // Every parameter's gradient is now the sum.
 //
 // The tree ((0 + 1) + (2 + 3)) + ... is that of docs/numerics.md, so a step split over
 // data-parallel ranks gives the same bits. Head-norm weights are summed per kv group

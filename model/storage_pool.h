@@ -5,9 +5,8 @@
 // from the pool they come warm, and large ones lie on huge pages.
 //
 //   StoragePool pool;
-//   Tensor x = pool.Empty({tokens, dim}, DType::kBF16);   // x's memory returns to the pool with
-//   its last copy pool.Trim();                                          // gives idle memory back
-//   to the system
+//   Tensor x = pool.Empty({tokens, dim}, DType::kBF16);  // its memory returns with its last copy
+//   pool.Trim();                                         // idle memory returns to the system
 //
 // Tensors may outlive the pool. Not thread-safe: tensors are made and dropped by the thread that
 // runs the model; the kernels' threads only touch their elements.

@@ -4,8 +4,7 @@
 //     ThreadScratch scratch;
 //     float* scores = scratch.Take<float>(64 * 64);  // 64-byte aligned, uninitialised
 //     ...
-//   });                                              // given back; the next task on this thread
-//   finds it warm
+//   });  // given back; the next task on this thread finds it warm
 //
 // A fresh allocation of some hundred kilobytes per task costs page faults worth a tenth of a matrix
 // product. Memory grows to the largest task's need and is freed when the thread ends. Scratches of

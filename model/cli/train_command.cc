@@ -54,7 +54,7 @@ absl::StatusOr<RunConfig> WantedConfig(const TrainFlags& flags,
                       resume.has_value() ? absl::StatusOr<RunConfig>(resume->state.config())
                                          : LoadPreset(kDefaultPreset));
   HW_ASSIGN_OR_RETURN(RunConfig config, LoadBaseConfig(flags.config, fallback));
-  if (flags.steps > 0) config.mutable_training()->set_steps(flags.steps);
+  if (flags.steps > 0) SetSteps(flags.steps, &config);
   HW_RETURN_IF_ERROR(ApplySettings(flags.config, &config));
   if (config.data().path().empty()) {
     HW_ASSIGN_OR_RETURN(*config.mutable_data()->mutable_path(), DefaultTextPath());
@@ -225,7 +225,9 @@ void AddTrainCommand(CLI::App& app, Action* action) {
       ->type_name("DIR");
   command->add_option("--init", flags->init, "Starts from the weights of a checkpoint")
       ->type_name("DIR");
-  command->add_option("--steps", flags->steps, "Optimizer steps; short for --set training.steps=N")
+  command
+      ->add_option("--steps", flags->steps,
+                   "Optimizer steps; scales the schedule's warm-up and decay with them")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
   command->add_option("--device", flags->device, "cpu, cuda or cuda-emulated [cpu]")

@@ -16,8 +16,10 @@ namespace headwise {
 
 struct LineSeries {
   std::string name;
-  std::vector<double> x = {}, y = {};  // equal lengths (checked); a point that is not finite breaks the line
-  bool markers = false;      // dots on the points: for few points
+  std::vector<double>
+      x = {},
+      y = {};            // equal lengths (checked); a point that is not finite breaks the line
+  bool markers = false;  // dots on the points: for few points
 };
 
 struct LinePlot {

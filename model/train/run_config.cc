@@ -1,5 +1,6 @@
 #include "model/train/run_config.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <set>
@@ -8,6 +9,7 @@
 #include "core/base/status_macros.h"
 #include "core/proto/message_fields.h"
 #include "model/config.h"
+#include "optim/schedule.h"
 
 namespace headwise {
 namespace {
@@ -15,6 +17,8 @@ namespace {
 const std::set<std::string>& ResumableFields() {
   static const auto* const fields = new std::set<std::string>{
       "model.name",
+      "optimizer.schedule.decay_steps",
+      "optimizer.schedule.warmup_steps",
       "training.steps",
       "training.eval_every",
       "training.eval_batches",
@@ -41,6 +45,22 @@ RunConfig ResolveRunConfig(RunConfig config) {
   return config;
 }
 
+void SetSteps(std::int64_t steps, RunConfig* config) {
+  const std::int64_t before = config->training().steps();
+  config->mutable_training()->set_steps(steps);
+  if (before <= 0) return;
+  // Rounded down, so that what fitted the run still does.
+  const auto scaled = [&](std::int64_t n) {
+    return static_cast<std::int64_t>(static_cast<double>(n) * static_cast<double>(steps) /
+                                     static_cast<double>(before));
+  };
+  ScheduleConfig& schedule = *config->mutable_optimizer()->mutable_schedule();
+  schedule.set_warmup_steps(scaled(schedule.warmup_steps()));
+  if (schedule.decay_steps() > 0) {
+    schedule.set_decay_steps(std::max<std::int64_t>(1, scaled(schedule.decay_steps())));
+  }
+}
+
 absl::Status ValidateRunConfig(const RunConfig& config) {
   HW_RETURN_IF_ERROR(ValidateModelConfig(config.model()));
   const TrainingConfig& t = config.training();
@@ -64,6 +84,7 @@ absl::Status ValidateRunConfig(const RunConfig& config) {
   HW_RETURN_IF_ERROR(AtLeast("training.checkpoint_every", t.checkpoint_every(), 0));
   HW_RETURN_IF_ERROR(AtLeast("training.keep_checkpoints", t.keep_checkpoints(), 0));
   HW_RETURN_IF_ERROR(AtLeast("training.sample_tokens", t.sample_tokens(), 0));
+  HW_RETURN_IF_ERROR(ValidateSchedule(config.optimizer().schedule(), t.steps()));
   const double fraction = config.data().validation_fraction();
   if (!(fraction > 0 && fraction < 1)) {
     return absl::InvalidArgumentError(

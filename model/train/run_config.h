@@ -2,6 +2,7 @@
 #ifndef HEADWISE_MODEL_TRAIN_RUN_CONFIG_H_
 #define HEADWISE_MODEL_TRAIN_RUN_CONFIG_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@ namespace headwise {
 // Fills in what a zero means (model defaults, one micro-batch) so that the printed config says everything. Idempotent.
 RunConfig ResolveRunConfig(RunConfig config);
 
+// Makes the run `steps` long (>= 1), and its schedule's warm-up and decay longer or shorter in proportion.
+void SetSteps(std::int64_t steps, RunConfig* config);
+
 // kInvalidArgument names the first field that is wrong, its value and what it must be. Covers model, training and data; the
 // optimizer's settings are checked by Optimizer::Create.
 absl::Status ValidateRunConfig(const RunConfig& config);
@@ -21,7 +25,7 @@ absl::Status ValidateRunConfig(const RunConfig& config);
 // The decoder's options that the settings name.
 DecoderOptions DecoderOptionsOf(const TrainingConfig& training);
 
-// Settings that may change when a run is resumed: how long it goes on, what it reports and keeps. Anything else would make it
+// Settings that may change when a run is resumed: how long it goes on, with the schedule's steps, and what it reports and keeps. Anything else would make it
 // another run: kFailedPrecondition names the first such field with both values. `changed` gets a line for each allowed change.
 absl::Status CheckResumable(const RunConfig& checkpoint, const RunConfig& wanted,
                             std::vector<std::string>* changed);

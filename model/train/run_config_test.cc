@@ -51,6 +51,23 @@ TEST(CheckResumable, LengthAndReportsMayChangeTheRunMayNot) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("optimizer.muon.learning_rate"));
 }
 
+TEST(SetSteps, ScalesTheScheduleAndStaysValid) {
+  RunConfig config = Valid();
+  ASSERT_EQ(config.training().steps(), 120);
+  ASSERT_EQ(config.optimizer().schedule().decay_steps(), 40);
+  for (const std::int64_t steps : {1, 2, 7, 12, 119, 1200}) {
+    RunConfig other = config;
+    SetSteps(steps, &other);
+    EXPECT_TRUE(ValidateRunConfig(other).ok())
+        << steps << ": " << ValidateRunConfig(other).message();
+    EXPECT_EQ(other.training().steps(), steps);
+    EXPECT_EQ(other.optimizer().schedule().decay_steps(), std::max<std::int64_t>(1, steps / 3))
+        << steps;
+  }
+  config.mutable_training()->set_steps(20);
+  EXPECT_THAT(std::string(ValidateRunConfig(config).message()), HasSubstr("optimizer.schedule"));
+}
+
 TEST(ResolveRunConfig, IsIdempotent) {
   EXPECT_EQ(ResolveRunConfig(Valid()).SerializeAsString(), Valid().SerializeAsString());
 }

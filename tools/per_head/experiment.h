@@ -33,7 +33,7 @@ struct UpdateComparison {
   std::vector<double>
       per_head_norms;  // Frobenius norm of each head's update, learning rate and scale included
   std::vector<double> whole_matrix_norms = {};  // of the same rows
-  double relative_difference = 0;          // |per-head - whole| / |whole| over the weight
+  double relative_difference = 0;               // |per-head - whole| / |whole| over the weight
 };
 
 class PerHeadExperiment {

@@ -42,7 +42,7 @@ struct Flags {
 
 absl::StatusOr<RunConfig> LoadConfig(const Flags& flags) {
   HW_ASSIGN_OR_RETURN(RunConfig config, LoadBaseConfig(flags.config, RunConfig()));
-  if (flags.steps > 0) config.mutable_training()->set_steps(flags.steps);
+  if (flags.steps > 0) SetSteps(flags.steps, &config);
   HW_RETURN_IF_ERROR(ApplySettings(flags.config, &config));
   if (config.data().path().empty()) {
     HW_ASSIGN_OR_RETURN(*config.mutable_data()->mutable_path(), DefaultTextPath());
