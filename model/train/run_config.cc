@@ -14,6 +14,8 @@
 namespace headwise {
 namespace {
 
+constexpr std::int64_t kMaxTokensPerStep = std::int64_t{1} << 28;
+
 const std::set<std::string>& ResumableFields() {
   static const auto* const fields = new std::set<std::string>{
       "model.name",
@@ -71,6 +73,12 @@ absl::Status ValidateRunConfig(const RunConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrCat("training.sequence_length: expected at most model.max_sequence_length = ",
                      config.model().max_sequence_length(), ", found ", t.sequence_length()));
+  }
+  // One micro-batch's tokens are in memory at once.
+  if (t.batch_size() > kMaxTokensPerStep / t.sequence_length()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "training.batch_size: expected at most ", kMaxTokensPerStep, " tokens a step, found ",
+        t.batch_size(), " sequences of ", t.sequence_length()));
   }
   HW_RETURN_IF_ERROR(AtLeast("training.micro_batches", t.micro_batches(), 1));
   if (!std::has_single_bit(static_cast<std::uint64_t>(t.micro_batches())) ||

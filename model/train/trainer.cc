@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -183,11 +184,15 @@ StepMetrics TrainingRun::Step(ThreadPool& pool) {
 
 double TrainingRun::Validate(ThreadPool& pool) {
   const TrainingConfig& training = config_.training();
-  const std::int64_t windows = training.batch_size() / training.micro_batches();
+  const std::int64_t batch_windows = training.batch_size() / training.micro_batches();
+  const std::int64_t split = data_.validation_windows();
+  const std::int64_t windows = training.eval_batches() > split / batch_windows
+                                   ? split
+                                   : training.eval_batches() * batch_windows;
   double loss = 0;
   std::int64_t targets = 0;
-  for (std::int64_t i = 0; i < training.eval_batches(); ++i) {
-    const TokenBatch batch = data_.ValidationBatch(i * windows, windows);
+  for (std::int64_t first = 0; first < windows; first += batch_windows) {
+    const TokenBatch batch = data_.ValidationBatch(first, std::min(batch_windows, windows - first));
     loss += decoder_->Loss(batch, pool);
     targets += NumTargets(batch);
   }

@@ -60,7 +60,7 @@ class TrainingRun {
   // end. `progress` may be null. kAborted if gradients stay non-finite; the last checkpoint is then left as it was.
   absl::StatusOr<TrainingSummary> Run(Progress* progress, const StopSignal* stop, ThreadPool& pool);
 
-  // Mean loss over config.training.eval_batches validation batches, nats per token.
+  // Mean loss over config.training.eval_batches validation batches, or the whole split if it has fewer, nats per token.
   double Validate(ThreadPool& pool);
 
   Decoder& decoder() { return *decoder_; }

@@ -82,9 +82,10 @@ TokenBatch TrainingData::TrainingBatch(std::uint64_t seed, std::int64_t first,
 }
 
 TokenBatch TrainingData::ValidationBatch(std::int64_t first, std::int64_t count) const {
+  HW_CHECK_LE(first + count, validation_windows());
   TokenBatch batch;
   for (std::int64_t i = first; i < first + count; ++i) {
-    AppendWindow(split_ + i % validation_windows() * sequence_length_, &batch);
+    AppendWindow(split_ + i * sequence_length_, &batch);
   }
   return batch;
 }

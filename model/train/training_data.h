@@ -26,7 +26,7 @@ class TrainingData {
                                            std::int64_t sequence_length);
   // Training sequences [first, first + count) of the run, end to end.
   TokenBatch TrainingBatch(std::uint64_t seed, std::int64_t first, std::int64_t count) const;
-  // Validation windows [first, first + count) in file order; wraps around.
+  // Validation windows [first, first + count) in file order; first + count <= validation_windows() (checked).
   TokenBatch ValidationBatch(std::int64_t first, std::int64_t count) const;
 
   std::int64_t training_tokens() const { return split_; }
