@@ -17,6 +17,8 @@ absl::Status Invalid(const std::string& field, const std::string& problem) {
   return absl::InvalidArgumentError(absl::StrCat("model.", field, ": ", problem));
 }
 
+constexpr std::int64_t kMaxLayersOrHeads = 65536;
+
 // Keeps the first problem found.
 class FieldChecks {
  public:
@@ -29,8 +31,8 @@ class FieldChecks {
     }
   }
   void NotNegative(const std::string& field, double value) {
-    if (!(value >= 0) || std::isinf(value)) {
-      Fail(field, absl::StrCat(value, " must be a finite number >= 0"));
+    if (!(value >= 0) || !std::isfinite(static_cast<float>(value))) {
+      Fail(field, absl::StrCat(value, " must be a number >= 0 that is finite in single precision"));
     }
   }
   void Positive(const std::string& field, double value) {
@@ -79,6 +81,10 @@ void CheckRope(const AttentionConfig& a, FieldChecks& checks) {
 
 void CheckAttention(const AttentionConfig& a, FieldChecks& checks) {
   checks.Dimension("attention.num_query_heads", a.num_query_heads());
+  if (a.num_query_heads() > kMaxLayersOrHeads) {
+    checks.Fail("attention.num_query_heads",
+                absl::StrCat(a.num_query_heads(), " must be at most ", kMaxLayersOrHeads));
+  }
   checks.Dimension("attention.num_kv_heads", a.num_kv_heads());
   if (a.num_kv_heads() > 0 && a.num_query_heads() % a.num_kv_heads() != 0) {
     checks.Fail(
@@ -125,6 +131,10 @@ absl::Status ValidateModelConfig(const ModelConfig& config) {
   checks.Dimension("vocab_size", config.vocab_size());
   checks.Dimension("dim", config.dim());
   checks.Dimension("num_layers", config.num_layers());
+  if (config.num_layers() > kMaxLayersOrHeads) {
+    checks.Fail("num_layers",
+                absl::StrCat(config.num_layers(), " must be at most ", kMaxLayersOrHeads));
+  }
   CheckAttention(config.attention(), checks);
   checks.Dimension("ffn.hidden_dim", config.ffn().hidden_dim());
   checks.Norm("embedding_norm", config.embedding_norm());

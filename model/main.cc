@@ -3,6 +3,9 @@
 //   muse train                       muse_demo on the text that tools/setup.sh brought
 //   muse generate --prompt "..."     continues it with the newest run
 //   muse info                        the presets
+#include <fcntl.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -28,7 +31,10 @@ std::string UsageError(const CLI::App& app, const CLI::ParseError& error, int ar
   if (command != &app) names.clear();
   for (const CLI::Option* option : command->get_options())
     names.push_back("--" + option->get_single_name());
-  if (command == &app && argc > 1 && argv[1][0] != '-') {
+  if (command == &app && argc > 1 && argv[1][0] == '-') {
+    return "unknown flag '" + std::string(argv[1]) + "' before a command; see muse --help";
+  }
+  if (command == &app && argc > 1) {
     return "unknown command '" + std::string(argv[1]) + "'" + DidYouMean(argv[1], names) +
            "; see muse --help";
   }
@@ -48,7 +54,16 @@ std::string UsageError(const CLI::App& app, const CLI::ParseError& error, int ar
   return message + "; see muse " + (command == &app ? "" : command->get_name() + " ") + "--help";
 }
 
+// A closed standard stream's number must not go to the next file that is opened, whose content would then be what we print.
+void OpenClosedStreams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) == -1 && errno == EBADF)
+      open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
+  }
+}
+
 int Main(int argc, char** argv) {
+  OpenClosedStreams();
   CLI::App app("Headwise's reference model: trains, and generates text, head by head.", "muse");
   app.set_version_flag("--version", VersionText());
   app.require_subcommand(1);
@@ -65,6 +80,11 @@ int Main(int argc, char** argv) {
   }
   if (const absl::Status status = EnterUserDirectory(); !status.ok()) return ReportError(status);
   if (const absl::Status status = action(); !status.ok()) return ReportError(status);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return ReportError(
+        absl::DataLossError("standard output: cannot write all of it; expected a file with room or "
+                            "a reader that stays"));
+  }
   return kExitOk;
 }
 

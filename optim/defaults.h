@@ -9,7 +9,8 @@ namespace headwise {
 // Every field that has a default other than "unset" is set:
 //
 //   muon      learning rate 0.02, momentum 0.95, Nesterov, no weight decay, one block per head,
-//   scale ASPECT adamw     learning rate 3e-3, betas 0.9 and 0.95, epsilon 1e-8, no weight decay
+//             scale ASPECT
+//   adamw     learning rate 3e-3, betas 0.9 and 0.95, epsilon 1e-8, no weight decay
 //   schedule  CONSTANT, no warm-up
 //   clipping  global norm 1, of AdamW's gradients only
 //

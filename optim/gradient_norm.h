@@ -3,7 +3,7 @@
 //
 //   norm = sqrt(sum of g^2 over all elements of all parameters)
 //
-// The order of the additions is a contract (docs/numerics.md, sums across ranks): squares in double
+// The order of the additions is a contract (docs/numerics.md, section 8): squares in double
 // (exact), a serial sum along each row, an adjacent-pair tree over a parameter's rows, an
 // adjacent-pair tree over the parameters in name order. The number of threads does not enter. The
 // order in which the caller lists the parameters does not either.

@@ -190,7 +190,10 @@ absl::Status SetField(const std::string& path, const std::string& value, Message
   }
   std::vector<std::string> values;
   if (field->is_repeated()) {
-    if (!value.empty()) values = absl::StrSplit(value, ',');
+    // As printed, "[16, 0]", or without the brackets.
+    const bool brackets = value.size() >= 2 && value.front() == '[' && value.back() == ']';
+    const std::string list = brackets ? value.substr(1, value.size() - 2) : value;
+    if (!list.empty()) values = absl::StrSplit(list, ',');
   } else {
     values = {value};
   }

@@ -17,8 +17,7 @@
 namespace headwise {
 
 // Sets one field. `path` is dotted ("optimizer.muon.learning_rate"), `value` as in the text format
-// (numbers, true/false, enum names; strings need no quotes). A repeated field takes a
-// comma-separated list, which replaces what was there; an empty value empties it. kInvalidArgument:
+// (numbers, true/false, enum names; strings need no quotes). A repeated field takes a comma-separated list ("16,0" or "[16, 0]"), which replaces what was there; an empty value empties it. kInvalidArgument:
 // an unknown field (names the nearest), a message where a value is needed, or a value that does not
 // parse (names the type and, for enums, the choices). The message is unchanged on an error.
 absl::Status SetField(const std::string& path, const std::string& value,

@@ -29,7 +29,9 @@ TEST(SetField, SetsEveryKindOfField) {
   EXPECT_EQ(config.data().path(), "a \"b\" \\c.txt");
   EXPECT_EQ(config.data().document_separator(), -1);
   EXPECT_THAT(config.model().attention().window_pattern(), testing::ElementsAre(128, 128, 0));
-  ASSERT_TRUE(SetField("model.attention.window_pattern", "", &config).ok());
+  ASSERT_TRUE(SetField("model.attention.window_pattern", "[16, 0]", &config).ok());
+  EXPECT_THAT(config.model().attention().window_pattern(), testing::ElementsAre(16, 0));
+  ASSERT_TRUE(SetField("model.attention.window_pattern", "[]", &config).ok());
   EXPECT_EQ(config.model().attention().window_pattern_size(), 0);
 }
 

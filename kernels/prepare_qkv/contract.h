@@ -16,7 +16,7 @@
 //   g   = (d1 c + d2 s, d2 c - d1 s); g = g s; h = g w'; xh = x r; c1 = S(h, xh) / D
 //   dx  = r fma(-xh, c1, h), rounded to T once, straight into the packed gradient
 //
-// Weight gradients (section 5) are sums of g xh over tokens: serial in tiles of 64 tokens, then
+// Weight gradients (section 4) are sums of g xh over tokens: serial in tiles of 64 tokens, then
 // adjacent-pair trees over the heads of a kv group, over tiles, and last over kv groups.
 //
 // NaN in, NaN out, in the same elements; which NaN is not specified. A head of zeros with

@@ -26,7 +26,7 @@ absl::Status ApplySettings(const ConfigFlags& flags, RunConfig* config);
 // Every setting with its type and comment, for `train --help-config`.
 std::string ConfigReference();
 
-// "model: name=muse_demo vocab_size=256 ...", one paragraph a group, wrapped: the configuration at a glance.
+// "model      name=... vocab_size=256 ...", one paragraph a group, wrapped: the configuration at a glance.
 std::string CompactConfig(const RunConfig& config);
 
 }  // namespace headwise

@@ -1,5 +1,7 @@
 // muse generate: streams a continuation of a prompt from a trained model.
+#include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -80,7 +82,7 @@ void AddGenerateCommand(CLI::App& app, Action* action) {
                                          "Text to continue (ids for models without a text format)")
                             ->type_name("TEXT");
   command->add_option("--max-tokens", options.max_tokens, "New tokens [200]")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 1000000000))
       ->type_name("N");
   command->add_option("--temperature", options.sampler.temperature, "0 is greedy [0.8]")
       ->type_name("X");
@@ -95,12 +97,14 @@ void AddGenerateCommand(CLI::App& app, Action* action) {
       ->add_option("--min-p", options.sampler.min_p,
                    "Keeps tokens of at least p times the largest probability [0]")
       ->type_name("P");
-  command->add_option("--seed", options.sampler.seed, "Same seed, same text [0]")->type_name("N");
+  command->add_option("--seed", options.sampler.seed, "Same seed, same text [0]")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
+      ->type_name("N");
   command->add_option("--stop", options.stop, "Ends the text where this comes")->type_name("TEXT");
   command->add_option("--device", flags->device, "cpu, cuda or cuda-emulated [cpu]")
       ->type_name("D");
   command->add_option("--threads", flags->threads, "Threads; changes no result [all cores]")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1024))
       ->type_name("N");
   command->callback([flags, prompt, action] {
     flags->has_prompt = prompt->count() > 0;

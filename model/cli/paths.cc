@@ -77,6 +77,8 @@ absl::StatusOr<std::string> NewestRunDirectory() {
 }
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return FileError(EISDIR, "read", path);
   std::ifstream in(path, std::ios::binary);
   if (!in) return FileError(errno, "open", path);
   std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());

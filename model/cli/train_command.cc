@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,7 @@
 #include "model/train/run_config.h"
 #include "model/train/stop_signal.h"
 #include "model/train/trainer.h"
+#include "model/train/training_data.h"
 
 namespace headwise {
 namespace {
@@ -152,7 +154,7 @@ absl::Status Train(const TrainFlags& flags) {
   }
   if (resume.has_value() && resume->state.step() >= config.training().steps()) {
     std::printf(
-        "%s has done its %d steps: nothing left to do\n"
+        "%s: the run has done %d steps already: nothing left to do\n"
         "to go on    muse generate --run %s, or muse train --run %s --steps %d\n",
         resume->directory.c_str(), static_cast<int>(resume->state.step()), flags.run.c_str(),
         flags.run.c_str(), static_cast<int>(2 * resume->state.step()));
@@ -160,7 +162,11 @@ absl::Status Train(const TrainFlags& flags) {
   }
   HW_RETURN_IF_ERROR(PrintPlan(config));
   if (flags.dry_run) {
-    std::printf("dry run: the configuration and every shape are right; nothing was trained\n");
+    HW_RETURN_IF_ERROR(TrainingData::Load(config.data(), config.model().vocab_size(),
+                                          config.training().sequence_length())
+                           .status());
+    std::printf(
+        "dry run: the configuration, every shape and the text are right; nothing was trained\n");
     return absl::OkStatus();
   }
 
@@ -228,12 +234,12 @@ void AddTrainCommand(CLI::App& app, Action* action) {
   command
       ->add_option("--steps", flags->steps,
                    "Optimizer steps; scales the schedule's warm-up and decay with them")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1000000000))
       ->type_name("N");
   command->add_option("--device", flags->device, "cpu, cuda or cuda-emulated [cpu]")
       ->type_name("D");
   command->add_option("--threads", flags->threads, "Threads; changes no result [all cores]")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1024))
       ->type_name("N");
   command->add_flag("--dry-run", flags->dry_run,
                     "Checks everything, prints the plan, trains nothing");

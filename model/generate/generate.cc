@@ -123,8 +123,12 @@ absl::StatusOr<GenerateReport> Generate(Decoder& decoder, const DataConfig& data
   HW_RETURN_IF_ERROR(ValidateSamplerOptions(options.sampler));
   const std::int64_t prompt_tokens = static_cast<std::int64_t>(options.prompt.size());
   const std::int64_t room = decoder.config().max_sequence_length();
-  if (options.prompt.empty() || options.max_tokens < 0 ||
-      prompt_tokens + options.max_tokens > room) {
+  if (options.prompt.empty() || prompt_tokens > room) {
+    return absl::InvalidArgumentError(absl::StrCat("--prompt: expected 1 to ", room,
+                                                   " tokens (model.max_sequence_length), found ",
+                                                   prompt_tokens));
+  }
+  if (options.max_tokens < 0 || options.max_tokens > room - prompt_tokens) {
     return absl::InvalidArgumentError(
         absl::StrCat("--max-tokens: the prompt's ", prompt_tokens, " tokens and ",
                      options.max_tokens, " new ones do not fit model.max_sequence_length = ", room,

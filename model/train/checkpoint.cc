@@ -22,6 +22,7 @@
 #include "kernels/muon_step/muon_step.h"
 #include "kernels/newton_schulz/newton_schulz.h"
 #include "kernels/prepare_qkv/prepare_qkv.h"
+#include "model/config.h"
 
 namespace headwise {
 namespace {
@@ -183,6 +184,20 @@ absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& directory) {
     return absl::DataLossError(status.message());
   }
   HW_RETURN_IF_ERROR(CheckVersions(path, found.state));
+  const std::int64_t batch = found.state.config().training().batch_size();
+  const std::string name = fs::path(directory).filename().string();
+  std::int64_t named = found.state.step();
+  if (name.rfind(kPrefix, 0) == 0 && !absl::SimpleAtoi(name.substr(sizeof(kPrefix) - 1), &named))
+    named = -1;
+  if (found.state.step() < 0 || named != found.state.step() ||
+      found.state.next_sequence() != found.state.step() * batch) {
+    return Corrupt(path, absl::StrCat("step ", found.state.step(), ", next_sequence ",
+                                      found.state.next_sequence(), " and batch_size ", batch,
+                                      " do not fit one another and the directory's name"));
+  }
+  if (const absl::Status status = ValidateModelConfig(found.state.config().model()); !status.ok()) {
+    return Corrupt(path, std::string(status.message()));
+  }
   std::map<std::string, bool> listed;
   for (const CheckpointFile& file : found.state.files()) {
     HW_RETURN_IF_ERROR(CheckFile(directory, file));

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/test_config.h"
 
 namespace headwise {
 namespace {
@@ -40,7 +41,9 @@ struct State {
 CheckpointState At(std::int64_t step) {
   CheckpointState state;
   state.set_step(step);
-  state.mutable_config()->mutable_model()->set_name("test");
+  *state.mutable_config()->mutable_model() = PlainConfig();
+  state.mutable_config()->mutable_training()->set_batch_size(4);
+  state.set_next_sequence(4 * step);
   return state;
 }
 
@@ -76,7 +79,7 @@ TEST_F(Checkpoint, RoundTripsAndTheNewestIsFound) {
   ASSERT_TRUE(Save(run_, 10, 100).ok());
   const FoundCheckpoint found = **FindCheckpoint(run_);
   EXPECT_EQ(found.state.step(), 10);
-  EXPECT_EQ(found.state.config().model().name(), "test");
+  EXPECT_EQ(found.state.config().model().name(), "plain");
   EXPECT_THAT(Load(found), testing::ElementsAre(100, 100, 100));
 }
 

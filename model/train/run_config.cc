@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/proto/message_fields.h"
@@ -15,6 +16,9 @@ namespace headwise {
 namespace {
 
 constexpr std::int64_t kMaxTokensPerStep = std::int64_t{1} << 28;
+constexpr std::int64_t kMaxSteps = 1'000'000'000;
+// Room that the prompt of the final sample may take.
+constexpr std::int64_t kSamplePrompt = 32;
 
 const std::set<std::string>& ResumableFields() {
   static const auto* const fields = new std::set<std::string>{
@@ -66,7 +70,21 @@ void SetSteps(std::int64_t steps, RunConfig* config) {
 absl::Status ValidateRunConfig(const RunConfig& config) {
   HW_RETURN_IF_ERROR(ValidateModelConfig(config.model()));
   const TrainingConfig& t = config.training();
+  // The name of the run's directory.
+  const std::string& name = config.model().name();
+  const auto plain = [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+  };
+  if (name.empty() || name[0] == '.' || !std::all_of(name.begin(), name.end(), plain)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.name: expected letters, digits, '_', '-' and '.', not beginning with '.', found '",
+        name, "'"));
+  }
   HW_RETURN_IF_ERROR(AtLeast("training.steps", t.steps(), 1));
+  if (t.steps() > kMaxSteps) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("training.steps: expected at most ", kMaxSteps, ", found ", t.steps()));
+  }
   HW_RETURN_IF_ERROR(AtLeast("training.batch_size", t.batch_size(), 1));
   HW_RETURN_IF_ERROR(AtLeast("training.sequence_length", t.sequence_length(), 1));
   if (t.sequence_length() > config.model().max_sequence_length()) {
@@ -92,6 +110,13 @@ absl::Status ValidateRunConfig(const RunConfig& config) {
   HW_RETURN_IF_ERROR(AtLeast("training.checkpoint_every", t.checkpoint_every(), 0));
   HW_RETURN_IF_ERROR(AtLeast("training.keep_checkpoints", t.keep_checkpoints(), 0));
   HW_RETURN_IF_ERROR(AtLeast("training.sample_tokens", t.sample_tokens(), 0));
+  if (t.sample_tokens() >
+      std::max<std::int64_t>(0, config.model().max_sequence_length() - kSamplePrompt)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "training.sample_tokens: expected at most model.max_sequence_length - ", kSamplePrompt,
+        " = ", std::max<std::int64_t>(0, config.model().max_sequence_length() - kSamplePrompt),
+        ", found ", t.sample_tokens()));
+  }
   HW_RETURN_IF_ERROR(ValidateSchedule(config.optimizer().schedule(), t.steps()));
   const double fraction = config.data().validation_fraction();
   if (!(fraction > 0 && fraction < 1)) {
@@ -99,6 +124,11 @@ absl::Status ValidateRunConfig(const RunConfig& config) {
         absl::StrCat("data.validation_fraction: expected a number in (0, 1), found ", fraction));
   }
   HW_RETURN_IF_ERROR(AtLeast("data.document_separator", config.data().document_separator(), -1));
+  if (config.data().document_separator() >= config.model().vocab_size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data.document_separator: expected a token below model.vocab_size = ",
+        config.model().vocab_size(), ", or -1, found ", config.data().document_separator()));
+  }
   return absl::OkStatus();
 }
 
@@ -115,7 +145,7 @@ absl::Status CheckResumable(const RunConfig& checkpoint, const RunConfig& wanted
     if (before[i].second == value) continue;
     const std::string change = absl::StrCat(name, ": ", before[i].second, " -> ", value);
     if (ResumableFields().count(name) == 0) {
-      return absl::FailedPreconditionError(absl::StrCat(
+      return absl::InvalidArgumentError(absl::StrCat(
           "cannot resume with another ", name, ": the checkpoint has ", before[i].second,
           ", found ", value, "; try another --run directory, or leave it as it was"));
     }

@@ -47,7 +47,7 @@ TEST(CheckResumable, LengthAndReportsMayChangeTheRunMayNot) {
   EXPECT_THAT(changed, ElementsAre("training.steps: 120 -> 500"));
   wanted.mutable_optimizer()->mutable_muon()->set_learning_rate(0.5);
   const absl::Status status = CheckResumable(Valid(), wanted, &changed);
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("optimizer.muon.learning_rate"));
 }
 

@@ -17,6 +17,9 @@ void Receive(int signal) {
   std::signal(SIGTERM, SIG_DFL);
 }
 
+// Stays in place: every later write to the closed pipe fails quietly.
+void ReceivePipe(int signal) { received = signal; }
+
 }  // namespace
 
 StopSignal::StopSignal() {
@@ -27,11 +30,15 @@ StopSignal::StopSignal() {
   action.sa_flags = SA_RESETHAND | SA_RESTART;
   sigaction(SIGINT, &action, &old_interrupt_);
   sigaction(SIGTERM, &action, &old_terminate_);
+  action.sa_handler = ReceivePipe;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGPIPE, &action, &old_pipe_);
 }
 
 StopSignal::~StopSignal() {
   sigaction(SIGINT, &old_interrupt_, nullptr);
   sigaction(SIGTERM, &old_terminate_, nullptr);
+  sigaction(SIGPIPE, &old_pipe_, nullptr);
   alive = false;
 }
 

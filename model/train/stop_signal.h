@@ -1,4 +1,5 @@
-// StopSignal: SIGINT and SIGTERM as a request to stop after the current step. A second one ends the process at once.
+// StopSignal: SIGINT and SIGTERM as a request to stop after the current step. A second one ends the
+// process at once. SIGPIPE (whoever read our output has gone) is such a request too.
 //
 //   StopSignal stop;
 //   while (!stop.requested()) { ... }
@@ -22,7 +23,7 @@ class StopSignal {
   int signal() const;
 
  private:
-  struct sigaction old_interrupt_, old_terminate_;
+  struct sigaction old_interrupt_, old_terminate_, old_pipe_;
 };
 
 }  // namespace headwise

@@ -47,6 +47,36 @@ absl::StatusOr<int> LockDirectory(const std::string& directory) {
       ": another process is training there; expected it to be free; wait, or try another --run"));
 }
 
+// A new run must not write over what an earlier one left.
+absl::Status CheckUnused(const std::string& directory) {
+  for (const char* name : {"run.textproto", "metrics.jsonl", "loss.svg"}) {
+    std::error_code error;
+    if (std::filesystem::exists(absl::StrCat(directory, "/", name), error)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(directory, ": holds ", name,
+                       " of another run but no checkpoint to resume; expected a new or empty "
+                       "directory; try another --run, or "
+                       "remove it"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Weights that are not numbers are never saved over good ones.
+absl::Status CheckFinite(const std::vector<Parameter*>& parameters, std::int64_t step) {
+  for (const Parameter* p : parameters) {
+    const float* value = p->value.data<float>();
+    for (std::int64_t i = 0; i < p->value.size(); ++i) {
+      if (std::isfinite(value[i])) continue;
+      return absl::AbortedError(absl::StrCat("training: ", p->name, " is not finite after step ",
+                                             step,
+                                             "; expected finite weights; nothing was saved; try a "
+                                             "lower learning rate from the last checkpoint"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(const RunConfig& config, std::string directory, TrainingData data)
@@ -74,7 +104,15 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Create(
                                                             config.training().micro_batches());
   HW_ASSIGN_OR_RETURN(run->lock_, LockDirectory(directory));
   HW_RETURN_IF_ERROR(RemoveTemporaries(directory).status());
+  if (!resume.has_value()) HW_RETURN_IF_ERROR(CheckUnused(directory));
   if (resume.has_value()) {
+    if (resume->state.text() != run->data_.Fingerprint()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          config.data().path(), ": is another text than the one that ", resume->directory,
+          " was trained on: expected ", resume->state.text(), ", found ", run->data_.Fingerprint(),
+          "; try that text, or train on this one with --init ", resume->directory,
+          " in another --run"));
+    }
     HW_RETURN_IF_ERROR(LoadWeights(*resume, run->decoder_->parameters()));
     HW_RETURN_IF_ERROR(LoadOptimizerState(*resume, run->optimizer_->State()));
     run->step_ = resume->state.step();
@@ -82,10 +120,6 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Create(
     run->decoder_->Initialize(config.training().seed());
   }
   run->decoder_->WeightsChanged(pool);
-  HW_RETURN_IF_ERROR(WriteFileAtomically(directory + "/run.textproto", PrintAllFields(config)));
-  HW_ASSIGN_OR_RETURN(MetricsLog metrics,
-                      MetricsLog::Open(directory + "/metrics.jsonl", run->step_));
-  run->metrics_.emplace(std::move(metrics));
   return run;
 }
 
@@ -101,6 +135,9 @@ absl::StatusOr<TrainingSummary> TrainingRun::Run(Progress* progress, const StopS
   const TrainingConfig& training = config_.training();
   TrainingSummary summary;
   summary.first_step = step_;
+  HW_RETURN_IF_ERROR(WriteFileAtomically(directory_ + "/run.textproto", PrintAllFields(config_)));
+  HW_ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(directory_ + "/metrics.jsonl", step_));
+  metrics_.emplace(std::move(metrics));
   std::int64_t consecutive_skips = 0;
   const auto due = [&](std::int64_t every) { return every > 0 && step_ % every == 0; };
 
@@ -112,7 +149,12 @@ absl::StatusOr<TrainingSummary> TrainingRun::Run(Progress* progress, const StopS
       metrics.validation_loss = Validate(pool);
       summary.validation_loss = metrics.validation_loss;
     }
-    HW_RETURN_IF_ERROR(metrics_->Append(metrics));
+    if (const absl::Status logged = metrics_->Append(metrics); !logged.ok()) {
+      const absl::Status saved = Save();
+      return absl::DataLossError(absl::StrCat(logged.message(), "; ",
+                                              saved.ok() ? absl::StrCat("saved as step-", step_)
+                                                         : "this step could not be saved either"));
+    }
     if (progress != nullptr) {
       progress->Update(metrics);
       if (metrics.validation_loss.has_value()) {
@@ -200,10 +242,12 @@ double TrainingRun::Validate(ThreadPool& pool) {
 }
 
 absl::Status TrainingRun::Save() {
+  HW_RETURN_IF_ERROR(CheckFinite(decoder_->parameters(), step_));
   CheckpointState state;
   state.set_step(step_);
   state.set_next_sequence(step_ * config_.training().batch_size());
   *state.mutable_config() = config_;
+  state.set_text(data_.Fingerprint());
   HW_RETURN_IF_ERROR(SaveCheckpoint(directory_, state, decoder_->parameters(), optimizer_->State(),
                                     config_.training().keep_checkpoints(), hook_));
   return WriteLossPlot();

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/io/checksum.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "model/train/permutation.h"
 
@@ -27,6 +30,12 @@ absl::StatusOr<TrainingData> TrainingData::Load(const DataConfig& data, std::int
   if (data.format() == UINT16) encoding = TokenEncoding::kUint16;
   if (data.format() == UINT32) encoding = TokenEncoding::kUint32;
   if (data.format() == LLM_C) encoding = TokenEncoding::kLlmC;
+  std::error_code error;
+  if (std::filesystem::exists(data.path(), error) &&
+      !std::filesystem::is_regular_file(data.path(), error)) {
+    return absl::DataLossError(
+        absl::StrCat(data.path(), ": expected a regular file, found something else"));
+  }
   absl::StatusOr<TokenFile> file =
       TokenFile::Open(data.path(), {.encoding = encoding, .vocab_size = vocab_size});
   if (!file.ok()) {
@@ -88,6 +97,17 @@ TokenBatch TrainingData::ValidationBatch(std::int64_t first, std::int64_t count)
     AppendWindow(split_ + i * sequence_length_, &batch);
   }
   return batch;
+}
+
+std::string TrainingData::Fingerprint() const {
+  const std::int64_t n = tokens_.size(), ends = std::min<std::int64_t>(n, std::int64_t{1} << 20);
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(ends));
+  Fnv1a64 hash;
+  for (const std::int64_t begin : {std::int64_t{0}, n - ends}) {
+    tokens_.Copy(begin, absl::MakeSpan(tokens));
+    hash.Update(tokens.data(), tokens.size() * sizeof(std::int32_t));
+  }
+  return absl::StrCat(n, " tokens, ", ChecksumToHex(hash.value()));
 }
 
 double TrainingData::BigramEntropy() const {

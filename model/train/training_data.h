@@ -34,6 +34,9 @@ class TrainingData {
   std::int64_t training_windows() const { return (split_ - 1) / sequence_length_; }
   std::int64_t validation_windows() const { return (validation_tokens() - 1) / sequence_length_; }
 
+  // The text's identity: "N tokens, fnv1a64 of the first and last 2^20 of them".
+  std::string Fingerprint() const;
+
   // Entropy of a token given the one before it, over the text's first 2^24 tokens, in bits per token: what a bigram model that
   // has seen them would reach. A yardstick for validation losses.
   double BigramEntropy() const;

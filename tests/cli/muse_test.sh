@@ -93,7 +93,7 @@ expect 3 'vocab' train --config "$config" --set data.path="$text" --set model.vo
 expect 3 'missing.textproto' train --config missing.textproto
 printf 'training {\n  stepz: 3\n}\n' > wrong.textproto
 expect 2 "wrong.textproto:2:.*did you mean 'steps'" train --config wrong.textproto
-expect 3 'cannot resume with another optimizer.muon.learning_rate' train --run whole --steps 20 --set optimizer.muon.learning_rate=0.5
+expect 2 'cannot resume with another optimizer.muon.learning_rate' train --run whole --steps 20 --set optimizer.muon.learning_rate=0.5
 expect 3 'no such directory|neither' generate --run nowhere
 expect 2 'top-p' generate --run whole --top-p 0
 expect 2 'do not fit' generate --run whole --max-tokens 100000
