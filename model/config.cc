@@ -32,7 +32,7 @@ class FieldChecks {
   }
   void NotNegative(const std::string& field, double value) {
     if (!(value >= 0) || !std::isfinite(static_cast<float>(value))) {
-      Fail(field, absl::StrCat(value, " must be a number >= 0 that is finite in single precision"));
+      Fail(field, absl::StrCat(value, " must be a finite number >= 0"));
     }
   }
   void Positive(const std::string& field, double value) {

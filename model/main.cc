@@ -54,7 +54,8 @@ std::string UsageError(const CLI::App& app, const CLI::ParseError& error, int ar
   return message + "; see muse " + (command == &app ? "" : command->get_name() + " ") + "--help";
 }
 
-// A closed standard stream's number must not go to the next file that is opened, whose content would then be what we print.
+// A closed standard stream's number must not go to the next file that is opened, whose content
+// would then be what we print.
 void OpenClosedStreams() {
   for (int fd = 0; fd <= 2; ++fd) {
     if (fcntl(fd, F_GETFD) == -1 && errno == EBADF)

@@ -102,7 +102,8 @@ TEST(SummarizeGradients, SameBitsForAnyNumberOfThreads) {
 }
 
 TEST(SummarizeGradients, TheTreeOverParametersIsInNameOrder) {
-  // One square of 1 and four of 0.845 half ulps: what is lost depends on whom the 1 is added to first.
+  // One square of 1 and four of 0.845 half ulps: what is lost depends on whom the 1 is added to
+  // first.
   const float small = 1.3f * 0x1p-27f;
   const auto norm = [&](const std::vector<std::pair<std::string, float>>& elements) {
     std::vector<Gradient> gradients;

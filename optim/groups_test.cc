@@ -1,4 +1,5 @@
-// Roles decide the group, declared head blocks the blocks; everything that cannot be right is an error that names it.
+// Roles decide the group, declared head blocks the blocks; everything that cannot be right is an
+// error that names it.
 #include "optim/groups.h"
 
 #include <map>

@@ -1,5 +1,5 @@
-// Muon is the kernel's reference step on every weight, whatever the threads, the company and the storage; an unusable
-// gradient changes nothing; bad input is named.
+// Muon is the kernel's reference step on every weight, whatever the threads, the company and the
+// storage; an unusable gradient changes nothing; bad input is named.
 #include "optim/muon.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Every setting out of range is an error that names the field, its value and its range; what is legal stays legal.
+// Every setting out of range is an error that names the field, its value and its range; what is
+// legal stays legal.
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -11,7 +12,8 @@
 namespace headwise {
 namespace {
 
-// The error of creating an optimizer of the default configuration after `change`; empty if there is none.
+// The error of creating an optimizer of the default configuration after `change`; empty if there is
+// none.
 std::string Error(
     const std::function<void(OptimizerConfig&)>& change,
     const std::function<void(TestModel&)>& change_model = [](TestModel&) {}) {

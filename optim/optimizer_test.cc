@@ -1,5 +1,6 @@
-// The optimizer as a whole: what each scope clips, what granularity changes, what a skipped step leaves alone, and that bits
-// depend neither on threads, nor on packing, nor on having been interrupted.
+// The optimizer as a whole: what each scope clips, what granularity changes, what a skipped step
+// leaves alone, and that bits depend neither on threads, nor on packing, nor on having been
+// interrupted.
 #include "optim/optimizer.h"
 
 #include <algorithm>
@@ -222,8 +223,8 @@ TEST(Optimizer, TheFirstUnusableGradientByNameIsReported) {
   EXPECT_EQ(MakeOptimizer(TestConfig(), model)->Step(0, kTotalSteps, pool).non_finite, "head");
 }
 
-// One step in which the gradients were first multiplied by `muon_scale` (Muon's) and `adamw_scale` (AdamW's), with nothing
-// left to clip.
+// One step in which the gradients were first multiplied by `muon_scale` (Muon's) and `adamw_scale`
+// (AdamW's), with nothing left to clip.
 std::vector<std::vector<float>> ValuesAfterScaling(float muon_scale, float adamw_scale,
                                                    ThreadPool& pool) {
   TestModel model = MakeTestModel(Packing::kInterleavedPerKvGroup);

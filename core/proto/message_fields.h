@@ -17,9 +17,11 @@
 namespace headwise {
 
 // Sets one field. `path` is dotted ("optimizer.muon.learning_rate"), `value` as in the text format
-// (numbers, true/false, enum names; strings need no quotes). A repeated field takes a comma-separated list ("16,0" or "[16, 0]"), which replaces what was there; an empty value empties it. kInvalidArgument:
-// an unknown field (names the nearest), a message where a value is needed, or a value that does not
-// parse (names the type and, for enums, the choices). The message is unchanged on an error.
+// (numbers, true/false, enum names; strings need no quotes). A repeated field takes a
+// comma-separated list ("16,0" or "[16, 0]"), which replaces what was there; an empty value empties
+// it. kInvalidArgument: an unknown field (names the nearest), a message where a value is needed, or
+// a value that does not parse (names the type and, for enums, the choices). The message is
+// unchanged on an error.
 absl::Status SetField(const std::string& path, const std::string& value,
                       google::protobuf::Message* message);
 
@@ -30,7 +32,8 @@ absl::Status ApplySetting(const std::string& setting, google::protobuf::Message*
 // message.
 std::string PrintAllFields(const google::protobuf::Message& message);
 
-// (path, printed value) of every leaf field, in declaration order; a repeated field is one value, "[1, 2]".
+// (path, printed value) of every leaf field, in declaration order; a repeated field is one value,
+// "[1, 2]".
 std::vector<std::pair<std::string, std::string>> FieldValues(
     const google::protobuf::Message& message);
 

@@ -4,9 +4,9 @@
 //   ThreadPool pool(2);
 //   pool.ParallelFor(tiles, [&](std::int64_t tile) { ... });
 //
-// Determinism is the caller's: how the work is cut into tasks must not depend on num_threads() where
-// the cut shows in a bit of the result, and a task writes only what is its own. Which thread runs
-// which task is not determined.
+// Determinism is the caller's: how the work is cut into tasks must not depend on num_threads()
+// where the cut shows in a bit of the result, and a task writes only what is its own. Which thread
+// runs which task is not determined.
 #ifndef HEADWISE_KERNELS_COMMON_THREAD_POOL_H_
 #define HEADWISE_KERNELS_COMMON_THREAD_POOL_H_
 

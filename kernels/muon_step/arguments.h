@@ -1,5 +1,5 @@
-// What MuonStep and MuonStepReference share: what they refuse, and the constants of a step. Internal
-// to this family.
+// What MuonStep and MuonStepReference share: what they refuse, and the constants of a step.
+// Internal to this family.
 #ifndef HEADWISE_KERNELS_MUON_STEP_ARGUMENTS_H_
 #define HEADWISE_KERNELS_MUON_STEP_ARGUMENTS_H_
 

@@ -1,5 +1,5 @@
-// The Muon step on two threads. Its share of arithmetic beside Newton-Schulz alone on the same blocks,
-// in turns within every iteration, so that a busy machine is equally busy for both.
+// The Muon step on two threads. Its share of arithmetic beside Newton-Schulz alone on the same
+// blocks, in turns within every iteration, so that a busy machine is equally busy for both.
 //
 //   bazel run -c opt //kernels/muon_step:benchmark
 //

@@ -1,6 +1,6 @@
-// The fast path of the Muon step: momentum while a block is read for Newton-Schulz, the weight while
-// its result is written. Gradient, momentum and weight are each touched once; the update exists only
-// block by block, in the scratch of the thread that works on it.
+// The fast path of the Muon step: momentum while a block is read for Newton-Schulz, the weight
+// while its result is written. Gradient, momentum and weight are each touched once; the update
+// exists only block by block, in the scratch of the thread that works on it.
 #include <cmath>
 #include <cstdint>
 #include <vector>

@@ -1,6 +1,6 @@
-// Pins the bits of the Muon step on integer-generated inputs, the same on every machine and in every
-// build configuration. A changed hash is a changed contract: bump kMuonStepContractVersion with it.
-// Also: what only the step's own roundings decide shows in them.
+// Pins the bits of the Muon step on integer-generated inputs, the same on every machine and in
+// every build configuration. A changed hash is a changed contract: bump kMuonStepContractVersion
+// with it. Also: what only the step's own roundings decide shows in them.
 #include <cmath>
 #include <cstdint>
 #include <string>

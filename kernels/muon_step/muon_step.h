@@ -1,4 +1,5 @@
-// muon_step: one Muon update of many weights: momentum, orthogonalisation per block, weight decay and the write.
+// muon_step: one Muon update of many weights: momentum, orthogonalisation per block, weight decay
+// and the write.
 //
 //   g  = gradient * gradient_scale         clipping; the usual scale of 1 changes no bit
 //   m <- m + (1 - beta) (g - m)            momentum, in place
@@ -6,8 +7,9 @@
 //   O  = NewtonSchulz(u), block by block
 //   w <- w (1 - lr wd) - (lr scale) O      scale by the block's logical shape
 //
-// Each line's exact operations are the contract of docs/numerics.md; reference and CPU return the same bits. Weights and
-// momentum are fp32. Gradients are finite and below 2^96 in magnitude: the caller's guard skips the whole step otherwise.
+// Each line's exact operations are the contract of docs/numerics.md; reference and CPU return the
+// same bits. Weights and momentum are fp32. Gradients are finite and below 2^96 in magnitude: the
+// caller's guard skips the whole step otherwise.
 #ifndef HEADWISE_KERNELS_MUON_STEP_MUON_STEP_H_
 #define HEADWISE_KERNELS_MUON_STEP_MUON_STEP_H_
 
@@ -47,7 +49,8 @@ struct MuonHyperparameters {
   const NewtonSchulzCoefficients* coefficients = &Quintic5();  // not owned
 };
 
-// One weight. weight, momentum, gradient: [rows, cols], row-major, rows may be strided; no two may overlap.
+// One weight. weight, momentum, gradient: [rows, cols], row-major, rows may be strided; no two may
+// overlap.
 template <typename G>  // float or BFloat16
 struct MuonWeight {
   RowSpan<float> weight;

@@ -1,5 +1,5 @@
-// What a Muon step means: against the same step in double, by the standard form; the scales; and what
-// is refused, in which words, with nothing written.
+// What a Muon step means: against the same step in double, by the standard form; the scales; and
+// what is refused, in which words, with nothing written.
 #include <cmath>
 #include <cstdint>
 #include <limits>

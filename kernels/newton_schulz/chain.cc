@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::int64_t kMatrices = 5;
 
-// Floats of a panel of a d x d matrix: its rows, to whole tiles, and a vector more, so that panels of
-// a power of two of rows do not all compete for the same cache sets.
+// Floats of a panel of a d x d matrix: its rows, to whole tiles, and a vector more, so that panels
+// of a power of two of rows do not all compete for the same cache sets.
 std::int64_t PanelStride(std::int64_t d) { return PanelsFor(d) * kTileFloats + kLanes; }
 
 float AdjacentPairTree(std::vector<float> p) {

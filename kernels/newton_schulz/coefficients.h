@@ -24,8 +24,8 @@ struct QuinticStep {
 struct NewtonSchulzCoefficients {
   std::string name;
   std::vector<QuinticStep> steps;  // at least one
-  // Ascending 1-based step numbers, each < steps.size(): X is rebuilt after them, and its Gram matrix
-  // formed anew. Rounding errors of small singular values grow with the steps between.
+  // Ascending 1-based step numbers, each < steps.size(): X is rebuilt after them, and its Gram
+  // matrix formed anew. Rounding errors of small singular values grow with the steps between.
   std::vector<int> restarts_after;
 };
 

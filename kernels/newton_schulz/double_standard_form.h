@@ -1,5 +1,5 @@
-// For tests: matrices with chosen singular values, and Newton-Schulz in double by the standard form,
-// which shares nothing with the Gram form but the polynomial. Eigen stays behind this header.
+// For tests: matrices with chosen singular values, and Newton-Schulz in double by the standard
+// form, which shares nothing with the Gram form but the polynomial. Eigen stays behind this header.
 #ifndef HEADWISE_KERNELS_NEWTON_SCHULZ_DOUBLE_STANDARD_FORM_H_
 #define HEADWISE_KERNELS_NEWTON_SCHULZ_DOUBLE_STANDARD_FORM_H_
 

@@ -2,8 +2,8 @@
 //
 //   chain[r][v] = fma(a(r, k), b(k, v), chain[r][v])   for k = 0, 1, ..., depth - 1, depth >= 1
 //
-// a(r, k) is a[r * kRowStep + k * kDepthStep], broadcast; b(k, v) is the vector at
-// b[v * b_stride + 16 k]. A chain is one output element's, in ascending k, whatever the tile's shape.
+// a(r, k) is a[r * kRowStep + k * kDepthStep], broadcast; b(k, v) is the vector at b[v * b_stride +
+// 16 k]. A chain is one output element's, in ascending k, whatever the tile's shape.
 //
 // For .cc files of the CPU path.
 #ifndef HEADWISE_KERNELS_NEWTON_SCHULZ_FMA_CHAINS_H_

@@ -11,8 +11,8 @@ namespace {
 // (64 bytes per panel and k) then stay in the first-level cache.
 constexpr std::int64_t kSliceDepth = 128;
 
-// The widest register tile, in vectors, and the rows of a tile of so many, which divide 16: 16 to 24
-// chains, which hide the latency of an fma and leave registers for the operands.
+// The widest register tile, in vectors, and the rows of a tile of so many, which divide 16: 16 to
+// 24 chains, which hide the latency of an fma and leave registers for the operands.
 #if defined(__AVX512F__)
 constexpr int kMaxVectors = 3;
 constexpr int TileRows(int vectors) { return vectors == 1 ? 16 : 8; }

@@ -28,8 +28,8 @@ inline I16 LaneNumbers() {
   return Load(numbers);
 }
 
-// Writes a tile, given by its rows, at (row, col) in tiles, and its mirror image at (col, row). On the
-// diagonal, where row == col, what lies above it is replaced by what lies below.
+// Writes a tile, given by its rows, at (row, col) in tiles, and its mirror image at (col, row). On
+// the diagonal, where row == col, what lies above it is replaced by what lies below.
 inline void StoreMirrored(F16 (&tile)[kLanes], std::int64_t row, std::int64_t col,
                           const Panels& out) {
   float* const at = out.panel(col) + row * kTileFloats;

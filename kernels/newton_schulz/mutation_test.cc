@@ -1,5 +1,5 @@
-// The orders of operations that the contract fixes can be seen: a second, independent statement of it
-// gives the reference's bits, and each way of getting one order wrong gives other bits.
+// The orders of operations that the contract fixes can be seen: a second, independent statement of
+// it gives the reference's bits, and each way of getting one order wrong gives other bits.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -9,8 +9,9 @@
 
 namespace headwise::newton_schulz {
 
-// X <- X / |X|, then at every step A = X X^T, B = b A + c A A + a I, X = B X, over a batch of blocks
-// of one shape d x n, d <= n, in fp32. oneDNN adds b A while it multiplies; a goes on the diagonal.
+// X <- X / |X|, then at every step A = X X^T, B = b A + c A A + a I, X = B X, over a batch of
+// blocks of one shape d x n, d <= n, in fp32. oneDNN adds b A while it multiplies; a goes on the
+// diagonal.
 class OneDnnStandardForm {
  public:
   // Threads are OpenMP's.

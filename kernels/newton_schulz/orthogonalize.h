@@ -18,8 +18,8 @@ namespace headwise::newton_schulz {
 
 // One block, as a matrix of its own of rows() x cols().
 //
-// Every element is loaded exactly once; when the whole block has been loaded, every element is stored
-// exactly once. Different elements may be loaded, or stored, by several threads at once.
+// Every element is loaded exactly once; when the whole block has been loaded, every element is
+// stored exactly once. Different elements may be loaded, or stored, by several threads at once.
 class BlockAccess {
  public:
   virtual ~BlockAccess() = default;

@@ -3,8 +3,8 @@
 // A matrix M [rows, d] lies in panels of 16 columns, so that a vector's lanes are 16 neighbouring
 // columns and a panel is read front to back: M(r, 16 p + lane) is panel(p)[16 r + lane]. The block
 // itself is stored transposed, X(i, c) = M(c, i) with the d short rows of X as lanes: one packing
-// serves the Gram matrix and the last product. The d x d matrices of the chain are symmetric, bit for
-// bit, so M(r, i) also reads as M(i, r). Columns from d to the end of the last panel are zero.
+// serves the Gram matrix and the last product. The d x d matrices of the chain are symmetric, bit
+// for bit, so M(r, i) also reads as M(i, r). Columns from d to the end of the last panel are zero.
 #ifndef HEADWISE_KERNELS_NEWTON_SCHULZ_PANELS_H_
 #define HEADWISE_KERNELS_NEWTON_SCHULZ_PANELS_H_
 
@@ -23,7 +23,8 @@ inline constexpr std::int64_t kTileFloats = kLanes * kLanes;  // 16 rows of a pa
 
 constexpr std::int64_t PanelsFor(std::int64_t columns) { return (columns + kLanes - 1) / kLanes; }
 
-// Memory that somebody else owns. Rows beyond the matrix, up to stride / 16, may be read and written.
+// Memory that somebody else owns. Rows beyond the matrix, up to stride / 16, may be read and
+// written.
 struct Panels {
   float* data = nullptr;    // 64-byte aligned
   std::int64_t count = 0;   // panels

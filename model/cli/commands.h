@@ -1,5 +1,5 @@
-// The commands of the muse binary. Each adds itself to the command line and leaves what it will do in `action`, which main
-// runs once the whole command line has been read.
+// The commands of the muse binary. Each adds itself to the command line and leaves what it will do
+// in `action`, which main runs once the whole command line has been read.
 #ifndef HEADWISE_MODEL_CLI_COMMANDS_H_
 #define HEADWISE_MODEL_CLI_COMMANDS_H_
 

@@ -17,7 +17,8 @@ struct ConfigFlags {
   std::vector<std::string> sets = {};  // "path=value", applied last, in order
 };
 
-// The named base configuration; `fallback` if neither a preset nor a file is named. Not resolved, not validated.
+// The named base configuration; `fallback` if neither a preset nor a file is named. Not resolved,
+// not validated.
 absl::StatusOr<RunConfig> LoadBaseConfig(const ConfigFlags& flags, const RunConfig& fallback);
 
 // Applies the --set flags.

@@ -8,8 +8,8 @@
 
 namespace headwise {
 
-// OK if this binary runs on the device. kInvalidArgument for a name that is no device, kUnimplemented for one that this
-// binary was built without.
+// OK if this binary runs on the device. kInvalidArgument for a name that is no device,
+// kUnimplemented for one that this binary was built without.
 absl::Status CheckDevice(const std::string& name);
 
 // The cores this process may use.

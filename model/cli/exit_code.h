@@ -16,8 +16,8 @@ enum ExitCode {
   kExitNonFinite = 6,  // the numbers broke down
 };
 
-// kInvalidArgument is usage, kUnimplemented the device, kUnavailable the peers, kAborted non-finite numbers, kInternal and
-// kUnknown a bug; everything else came from data or files.
+// kInvalidArgument is usage, kUnimplemented the device, kUnavailable the peers, kAborted non-finite
+// numbers, kInternal and kUnknown a bug; everything else came from data or files.
 ExitCode ToExitCode(const absl::Status& status);
 
 // Prints "error: <message>" as one line on stderr and returns the exit code.

@@ -1,4 +1,5 @@
-// model_tables: what a model consists of, as text: parameters by role and optimizer group, and the memory they need.
+// model_tables: what a model consists of, as text: parameters by role and optimizer group, and the
+// memory they need.
 #ifndef HEADWISE_MODEL_CLI_MODEL_TABLES_H_
 #define HEADWISE_MODEL_CLI_MODEL_TABLES_H_
 
@@ -17,11 +18,12 @@ namespace headwise {
 absl::StatusOr<std::vector<ParameterAssignment>> AssignOptimizerGroups(
     const OptimizerConfig& config, const std::vector<Parameter*>& parameters);
 
-// One row per (role, group): tensors, parameters, share, blocks that Newton-Schulz sees; and the sum.
+// One row per (role, group): tensors, parameters, share, blocks that Newton-Schulz sees; and the
+// sum.
 std::string ParameterTable(const std::vector<ParameterAssignment>& assignments);
 
-// Bytes of weights, gradients, optimizer state, low-precision copies and partial sums, on one device; without activations,
-// whose size depends on the batch.
+// Bytes of weights, gradients, optimizer state, low-precision copies and partial sums, on one
+// device; without activations, whose size depends on the batch.
 std::string MemoryTable(const RunConfig& config,
                         const std::vector<ParameterAssignment>& assignments);
 

@@ -49,7 +49,8 @@ struct TrainFlags {
   bool help_config = false;
 };
 
-// The configuration to run: flags over the checkpoint's (when resuming without --preset or --config) or the preset's.
+// The configuration to run: flags over the checkpoint's (when resuming without --preset or
+// --config) or the preset's.
 absl::StatusOr<RunConfig> WantedConfig(const TrainFlags& flags,
                                        const std::optional<FoundCheckpoint>& resume) {
   HW_ASSIGN_OR_RETURN(const RunConfig fallback,

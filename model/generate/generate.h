@@ -30,8 +30,9 @@ struct GenerateReport {
   double decode_seconds = 0;  // of the tokens after the first
 };
 
-// A prompt as the model's tokens: bytes for a byte model; ids separated by commas or spaces ("12,7,99") otherwise.
-// kInvalidArgument for an empty prompt, something that is no id, or a token outside the vocabulary.
+// A prompt as the model's tokens: bytes for a byte model; ids separated by commas or spaces
+// ("12,7,99") otherwise. kInvalidArgument for an empty prompt, something that is no id, or a token
+// outside the vocabulary.
 absl::StatusOr<std::vector<std::int32_t>> EncodePrompt(const RunConfig& config,
                                                        const std::string& prompt);
 
@@ -41,8 +42,9 @@ std::string DecodeToken(const DataConfig& data, std::int32_t token);
 // What the model is asked to continue when the user gives no prompt.
 std::string DefaultPrompt(const RunConfig& config);
 
-// Writes the prompt and its continuation to `out` as they come; a control character other than newline and tab is written as
-// "\x1b". kInvalidArgument if prompt and new tokens do not fit model.max_sequence_length; kAborted if the logits are not numbers.
+// Writes the prompt and its continuation to `out` as they come; a control character other than
+// newline and tab is written as "\x1b". kInvalidArgument if prompt and new tokens do not fit
+// model.max_sequence_length; kAborted if the logits are not numbers.
 absl::StatusOr<GenerateReport> Generate(Decoder& decoder, const DataConfig& data,
                                         const GenerateOptions& options, std::FILE* out,
                                         ThreadPool& pool);

@@ -33,8 +33,9 @@ struct StepMetrics {
 
 class MetricsLog {
  public:
-  // Opens `path` for a run that goes on after `last_step` (0: from the start): later lines and a torn last line of an earlier
-  // attempt are removed first, so that the file has no gap and no double.
+  // Opens `path` for a run that goes on after `last_step` (0: from the start): later lines and a
+  // torn last line of an earlier attempt are removed first, so that the file has no gap and no
+  // double.
   static absl::StatusOr<MetricsLog> Open(const std::string& path, std::int64_t last_step);
 
   // Appends and flushes. kDataLoss with the path if the write fails (a full disk).

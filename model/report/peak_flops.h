@@ -1,4 +1,5 @@
-// MeasurePeakFlops: the yardstick of the MFU: the rate of one large matrix product on this machine, now.
+// MeasurePeakFlops: the yardstick of the MFU: the rate of one large matrix product on this machine,
+// now.
 #ifndef HEADWISE_MODEL_REPORT_PEAK_FLOPS_H_
 #define HEADWISE_MODEL_REPORT_PEAK_FLOPS_H_
 
@@ -7,8 +8,8 @@
 
 namespace headwise {
 
-// FLOP/s of a 1024 x 1024 x 1024 product y = x W^T through oneDNN in `dtype` (kF32 or kBF16) on the pool's threads: the best
-// of several, about a quarter of a second in all.
+// FLOP/s of a 1024 x 1024 x 1024 product y = x W^T through oneDNN in `dtype` (kF32 or kBF16) on the
+// pool's threads: the best of several, about a quarter of a second in all.
 double MeasurePeakFlops(DType dtype, ThreadPool& pool);
 
 }  // namespace headwise

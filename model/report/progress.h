@@ -1,4 +1,5 @@
-// Progress: how far a training run is, for a person. On a terminal one live line; elsewhere a line every few steps.
+// Progress: how far a training run is, for a person. On a terminal one live line; elsewhere a line
+// every few steps.
 //
 //   step 120/400  30%  loss 2.31  |g| 0.82  lr 0.020  212 ms  19.3k tokens/s  MFU 41%  312 MiB  ETA 1:02
 #ifndef HEADWISE_MODEL_REPORT_PROGRESS_H_
@@ -25,7 +26,8 @@ std::int64_t PeakResidentBytes();
 
 class Progress {
  public:
-  // Writes to `out` (not owned). flops_per_token and peak_flops give the MFU; peak_flops 0 shows n/a.
+  // Writes to `out` (not owned). flops_per_token and peak_flops give the MFU; peak_flops 0 shows
+  // n/a.
   Progress(std::FILE* out, std::int64_t first_step, std::int64_t total_steps,
            double flops_per_token, double peak_flops);
 

@@ -85,7 +85,8 @@ absl::Status CheckFile(const std::string& directory, const CheckpointFile& file)
   return absl::OkStatus();
 }
 
-// Every tensor of the file by name, shape and dtype against the destinations; reads only when all agree.
+// Every tensor of the file by name, shape and dtype against the destinations; reads only when all
+// agree.
 absl::Status LoadTensors(const std::string& path, const TensorList& destinations) {
   HW_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
   for (const auto& [name, tensor] : destinations) {

@@ -1,8 +1,9 @@
-// Checkpoints: RUN/step-N/ with model.safetensors (weights), optimizer.safetensors (momentum and moments) and state.textproto
-// (step, data position, configuration, versions, checksums).
+// Checkpoints: RUN/step-N/ with model.safetensors (weights), optimizer.safetensors (momentum and
+// moments) and state.textproto (step, data position, configuration, versions, checksums).
 //
-// A checkpoint is written beside its place, synced, and renamed into it: after a crash at any moment the newest complete one
-// is found, and a broken one is never chosen. Tensors are stored under their logical names in their logical shapes.
+// A checkpoint is written beside its place, synced, and renamed into it: after a crash at any
+// moment the newest complete one is found, and a broken one is never chosen. Tensors are stored
+// under their logical names in their logical shapes.
 #ifndef HEADWISE_MODEL_TRAIN_CHECKPOINT_H_
 #define HEADWISE_MODEL_TRAIN_CHECKPOINT_H_
 
@@ -29,15 +30,16 @@ struct FoundCheckpoint {
   std::vector<std::string> rejected = {};  // newer ones that are broken, each with the reason
 };
 
-// Writes run_directory/step-<state.step>/; fills in the versions and the list of files. Then removes all but the newest
-// `keep` checkpoints (0 keeps all). `hook` is for tests.
+// Writes run_directory/step-<state.step>/; fills in the versions and the list of files. Then
+// removes all but the newest `keep` checkpoints (0 keeps all). `hook` is for tests.
 absl::Status SaveCheckpoint(const std::string& run_directory, CheckpointState state,
                             const std::vector<Parameter*>& parameters,
                             const std::vector<NamedTensor>& optimizer_state, std::int64_t keep,
                             FileHook hook = nullptr);
 
-// The newest checkpoint whose files are all there with the right sizes and checksums; nullopt if run_directory has no step-*
-// directory at all (or does not exist). kDataLoss if it has some and every one is broken.
+// The newest checkpoint whose files are all there with the right sizes and checksums; nullopt if
+// run_directory has no step-* directory at all (or does not exist). kDataLoss if it has some and
+// every one is broken.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindCheckpoint(const std::string& run_directory);
 
 // Reads and checks the one checkpoint at `directory`.
@@ -46,8 +48,8 @@ absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& directory);
 // `path` as a checkpoint, or the newest whole one of a run directory. kNotFound if it is neither.
 absl::StatusOr<FoundCheckpoint> OpenRunOrCheckpoint(const std::string& path);
 
-// Fills the parameters' values. kDataLoss names the first tensor that is missing, unknown or of another shape or dtype, found
-// and expected; the parameters are then unchanged.
+// Fills the parameters' values. kDataLoss names the first tensor that is missing, unknown or of
+// another shape or dtype, found and expected; the parameters are then unchanged.
 absl::Status LoadWeights(const FoundCheckpoint& checkpoint,
                          const std::vector<Parameter*>& parameters);
 

@@ -1,7 +1,8 @@
 // PermutedIndex: a random order of [0, n) that takes no memory, whatever n.
 //
-// A balanced Feistel network on the smallest even number of bits that holds n, with cycle walking (Black and Rogaway, 2002):
-// the network permutes [0, 2^b), and indices that fall outside [0, n) are permuted again until they fall inside.
+// A balanced Feistel network on the smallest even number of bits that holds n, with cycle walking
+// (Black and Rogaway, 2002): the network permutes [0, 2^b), and indices that fall outside [0, n)
+// are permuted again until they fall inside.
 #ifndef HEADWISE_MODEL_TRAIN_PERMUTATION_H_
 #define HEADWISE_MODEL_TRAIN_PERMUTATION_H_
 
@@ -9,7 +10,8 @@
 
 namespace headwise {
 
-// Where index i of [0, n) goes in the order that `key` names; a bijection of [0, n). 0 <= i < n (checked).
+// Where index i of [0, n) goes in the order that `key` names; a bijection of [0, n). 0 <= i < n
+// (checked).
 std::uint64_t PermutedIndex(std::uint64_t key, std::uint64_t n, std::uint64_t i);
 
 // A 64-bit mix of two numbers, for deriving keys.

@@ -1,4 +1,5 @@
-// run_config: the training half of a RunConfig, resolved, checked, and compared when a run is resumed.
+// run_config: the training half of a RunConfig, resolved, checked, and compared when a run is
+// resumed.
 #ifndef HEADWISE_MODEL_TRAIN_RUN_CONFIG_H_
 #define HEADWISE_MODEL_TRAIN_RUN_CONFIG_H_
 
@@ -12,21 +13,24 @@
 
 namespace headwise {
 
-// Fills in what a zero means (model defaults, one micro-batch) so that the printed config says everything. Idempotent.
+// Fills in what a zero means (model defaults, one micro-batch) so that the printed config says
+// everything. Idempotent.
 RunConfig ResolveRunConfig(RunConfig config);
 
-// Makes the run `steps` long (>= 1), and its schedule's warm-up and decay longer or shorter in proportion.
+// Makes the run `steps` long (>= 1), and its schedule's warm-up and decay longer or shorter in
+// proportion.
 void SetSteps(std::int64_t steps, RunConfig* config);
 
-// kInvalidArgument names the first field that is wrong, its value and what it must be. Covers model, training and data; the
-// optimizer's settings are checked by Optimizer::Create.
+// kInvalidArgument names the first field that is wrong, its value and what it must be. Covers
+// model, training and data; the optimizer's settings are checked by Optimizer::Create.
 absl::Status ValidateRunConfig(const RunConfig& config);
 
 // The decoder's options that the settings name.
 DecoderOptions DecoderOptionsOf(const TrainingConfig& training);
 
-// Settings that may change when a run is resumed: how long it goes on, with the schedule's steps, and what it reports and keeps. Anything else would make it
-// another run: kInvalidArgument names the first such field with both values. `changed` gets a line for each allowed change.
+// Settings that may change when a run is resumed: how long it goes on, with the schedule's steps,
+// and what it reports and keeps. Anything else would make it another run: kInvalidArgument names
+// the first such field with both values. `changed` gets a line for each allowed change.
 absl::Status CheckResumable(const RunConfig& checkpoint, const RunConfig& wanted,
                             std::vector<std::string>* changed);
 

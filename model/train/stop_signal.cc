@@ -10,7 +10,8 @@ namespace {
 std::atomic<bool> alive{false};
 volatile std::sig_atomic_t received = 0;
 
-// SA_RESETHAND has already restored the default for this signal; the other one must end the process too.
+// SA_RESETHAND has already restored the default for this signal; the other one must end the process
+// too.
 void Receive(int signal) {
   received = signal;
   std::signal(SIGINT, SIG_DFL);

@@ -25,7 +25,8 @@
 namespace headwise {
 namespace {
 
-// Consecutive skipped steps after which a run is given up: its weights no longer give finite gradients.
+// Consecutive skipped steps after which a run is given up: its weights no longer give finite
+// gradients.
 constexpr std::int64_t kMaxConsecutiveSkips = 20;
 
 double Seconds(std::chrono::steady_clock::time_point since) {

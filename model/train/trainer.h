@@ -6,8 +6,8 @@
 //   RUN/step-N/            checkpoints (checkpoint.h)
 //   RUN/.lock              held by the process that trains
 //
-// A run is a function of its configuration and its text: the number of threads, interruptions and restarts change no bit of
-// the weights.
+// A run is a function of its configuration and its text: the number of threads, interruptions and
+// restarts change no bit of the weights.
 #ifndef HEADWISE_MODEL_TRAIN_TRAINER_H_
 #define HEADWISE_MODEL_TRAIN_TRAINER_H_
 
@@ -46,21 +46,25 @@ struct TrainingSummary {
 
 class TrainingRun {
  public:
-  // Makes or reopens a run. `config` is resolved and valid; with `resume` the weights, optimizer state and position come from
-  // it, otherwise weights are drawn from the seed. Creates `directory`. kFailedPrecondition if another process trains there.
+  // Makes or reopens a run. `config` is resolved and valid; with `resume` the weights, optimizer
+  // state and position come from it, otherwise weights are drawn from the seed. Creates
+  // `directory`. kFailedPrecondition if another process trains there.
   static absl::StatusOr<std::unique_ptr<TrainingRun>> Create(
       const RunConfig& config, const std::string& directory,
       const std::optional<FoundCheckpoint>& resume, ThreadPool& pool);
   ~TrainingRun();
 
-  // Replaces the weights by those of a run or checkpoint; the optimizer and the step stay at their start.
+  // Replaces the weights by those of a run or checkpoint; the optimizer and the step stay at their
+  // start.
   absl::Status InitializeFrom(const std::string& path, ThreadPool& pool);
 
-  // Trains to config.training.steps, or until `stop` (may be null), saving and validating as configured, and always at the
-  // end. `progress` may be null. kAborted if gradients stay non-finite; the last checkpoint is then left as it was.
+  // Trains to config.training.steps, or until `stop` (may be null), saving and validating as
+  // configured, and always at the end. `progress` may be null. kAborted if gradients stay
+  // non-finite; the last checkpoint is then left as it was.
   absl::StatusOr<TrainingSummary> Run(Progress* progress, const StopSignal* stop, ThreadPool& pool);
 
-  // Mean loss over config.training.eval_batches validation batches, or the whole split if it has fewer, nats per token.
+  // Mean loss over config.training.eval_batches validation batches, or the whole split if it has
+  // fewer, nats per token.
   double Validate(ThreadPool& pool);
 
   Decoder& decoder() { return *decoder_; }

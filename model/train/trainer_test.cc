@@ -1,4 +1,5 @@
-// A run is a function of its configuration and its text: threads, signals, kills and resumption change no bit.
+// A run is a function of its configuration and its text: threads, signals, kills and resumption
+// change no bit.
 #include "model/train/trainer.h"
 
 #include <signal.h>

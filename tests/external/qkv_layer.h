@@ -1,5 +1,5 @@
-// A packed QKV projection with per-head norm and RoPE: what a program with its own model builds from
-// Headwise's kernels. Its weight learns to give the same q, k and v as another, given weight.
+// A packed QKV projection with per-head norm and RoPE: what a program with its own model builds
+// from Headwise's kernels. Its weight learns to give the same q, k and v as another, given weight.
 #ifndef HEADWISE_TESTS_EXTERNAL_QKV_LAYER_H_
 #define HEADWISE_TESTS_EXTERNAL_QKV_LAYER_H_
 

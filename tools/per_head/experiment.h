@@ -1,5 +1,6 @@
-// The per-head Muon experiment: one model, one text, one initialisation, trained twice, with the packed QKV weights
-// orthogonalised per head and as whole matrices, in alternating steps of one process.
+// The per-head Muon experiment: one model, one text, one initialisation, trained twice, with the
+// packed QKV weights orthogonalised per head and as whole matrices, in alternating steps of one
+// process.
 #ifndef HEADWISE_TOOLS_PER_HEAD_EXPERIMENT_H_
 #define HEADWISE_TOOLS_PER_HEAD_EXPERIMENT_H_
 
@@ -38,17 +39,20 @@ struct UpdateComparison {
 
 class PerHeadExperiment {
  public:
-  // `config` is resolved and valid; its granularity is replaced by HEAD and WHOLE_MATRIX in the two arms.
+  // `config` is resolved and valid; its granularity is replaced by HEAD and WHOLE_MATRIX in the two
+  // arms.
   static absl::StatusOr<PerHeadExperiment> Create(const RunConfig& config, ThreadPool& pool);
 
   ExperimentArm& per_head() { return arms_[0]; }
   ExperimentArm& whole_matrix() { return arms_[1]; }
   const RunConfig& config() const { return config_; }
 
-  // One optimizer step of both arms on the same batch; who goes first alternates. Steps count from 0.
+  // One optimizer step of both arms on the same batch; who goes first alternates. Steps count from
+  // 0.
   void Step(std::int64_t step, ThreadPool& pool);
 
-  // After exactly one Step: compares every parameter of the two arms. `differing` gets the names of those whose bits differ.
+  // After exactly one Step: compares every parameter of the two arms. `differing` gets the names of
+  // those whose bits differ.
   std::vector<UpdateComparison> CompareFirstUpdate(std::vector<std::string>* differing);
 
  private:

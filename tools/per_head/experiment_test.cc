@@ -40,7 +40,8 @@ TEST(PerHeadExperiment, OneStepChangesExactlyThePackedQkvWeights) {
       return *std::max_element(norms.begin(), norms.end()) /
              *std::min_element(norms.begin(), norms.end());
     };
-    // Every head's update is nearly orthogonal on its own; in the whole matrix large heads leave small ones little.
+    // Every head's update is nearly orthogonal on its own; in the whole matrix large heads leave
+    // small ones little.
     EXPECT_LT(spread(c.per_head_norms), spread(c.whole_matrix_norms)) << c.parameter;
     EXPECT_GT(c.relative_difference, 0.1) << c.parameter;
   }

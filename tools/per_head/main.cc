@@ -1,9 +1,11 @@
-// per_head: trains one model twice from one initialisation, per-head Muon on and off, in alternating steps.
+// per_head: trains one model twice from one initialisation, per-head Muon on and off, in
+// alternating steps.
 //
 //   bazel run //tools/per_head -- --steps 120 --out docs/per_head_muon
 //
-// Prints what one step does to the packed QKV weights, then the loss, throughput and memory of both arms, and writes OUT.csv
-// and OUT.svg. Peak memory is measured in one child process an arm, which trains it alone for a few steps.
+// Prints what one step does to the packed QKV weights, then the loss, throughput and memory of both
+// arms, and writes OUT.csv and OUT.svg. Peak memory is measured in one child process an arm, which
+// trains it alone for a few steps.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
