@@ -165,11 +165,12 @@ TYPED_TEST(SameBits, StridedRowsAnyAlignmentAndNoV) {
 // From 16 MB on the CPU path stores around the caches, if heads start on multiples of 64 bytes.
 TYPED_TEST(SameBits, StreamedStores) {
   for (const std::int64_t head_dim : {64, 128}) {
-    Shape shape{.tokens = 16 * 1024 * 1024 / (6 * head_dim * sizeof(TypeParam)) + 77,
-                .kv_heads = 1,
-                .group_size = 4,
-                .head_dim = head_dim,
-                .values = Values::kIntegers};
+    Shape shape{
+        .tokens = 16 * 1024 * 1024 / (6 * head_dim * static_cast<int>(sizeof(TypeParam))) + 77,
+        .kv_heads = 1,
+        .group_size = 4,
+        .head_dim = head_dim,
+        .values = Values::kIntegers};
     const Results<TypeParam> streamed = Problem<TypeParam>(shape).RunCpu(this->pools_[1]);
     shape.misalign = 1;
     const Results<TypeParam> stored = Problem<TypeParam>(shape).RunCpu(this->pools_[1]);
