@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -92,4 +93,14 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace headwise
 
-int main(int argc, char** argv) { return headwise::Main(argc, argv); }
+// The code throws nothing itself; the libraries may, when memory runs out.
+int main(int argc, char** argv) {
+  try {
+    return headwise::Main(argc, argv);
+  } catch (const std::exception& exception) {
+    std::fprintf(stderr, "error: %s\n", exception.what());
+  } catch (...) {
+    std::fprintf(stderr, "error: an exception without a message\n");
+  }
+  return headwise::kExitInternal;
+}

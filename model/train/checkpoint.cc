@@ -143,7 +143,7 @@ absl::Status CheckVersions(const std::string& path, const CheckpointState& state
 absl::Status SaveCheckpoint(const std::string& run_directory, CheckpointState state,
                             const std::vector<Parameter*>& parameters,
                             const std::vector<NamedTensor>& optimizer_state, std::int64_t keep,
-                            FileHook hook) {
+                            const FileHook& hook) {
   state.set_format_version(kCheckpointFormatVersion);
   state.set_prepare_qkv_contract(kPrepareQkvContractVersion);
   state.set_newton_schulz_contract(kNewtonSchulzContractVersion);

@@ -35,7 +35,7 @@ struct FoundCheckpoint {
 absl::Status SaveCheckpoint(const std::string& run_directory, CheckpointState state,
                             const std::vector<Parameter*>& parameters,
                             const std::vector<NamedTensor>& optimizer_state, std::int64_t keep,
-                            FileHook hook = nullptr);
+                            const FileHook& hook = nullptr);
 
 // The newest checkpoint whose files are all there with the right sizes and checksums; nullopt if
 // run_directory has no step-* directory at all (or does not exist). kDataLoss if it has some and
