@@ -8,15 +8,6 @@
 namespace headwise {
 namespace {
 
-constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
-
-// SplitMix64's output function: a bijection that scrambles every bit.
-constexpr std::uint64_t Mix(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
 // The natural logarithm of a normal number in (0, 1): x = m 2^e with m in [sqrt(1/2), sqrt(2)), and
 // log m = 2 atanh((m - 1) / (m + 1)) by its series, whose terms here fall by 34 times each.
 double Log(double x) {
@@ -53,11 +44,11 @@ std::uint64_t RandomKey(std::uint64_t seed, const std::string& name) {
   for (const char c : name) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   }
-  return Mix(hash + Mix(seed + kGolden));
+  return Scramble(hash + Scramble(seed + kSplitMixIncrement));
 }
 
 double Uniform(std::uint64_t key, std::uint64_t index) {
-  const std::uint64_t bits = Mix(key + (index + 1) * kGolden) >> 11;
+  const std::uint64_t bits = Scramble(key + (index + 1) * kSplitMixIncrement) >> 11;
   return (static_cast<double>(bits) + 0.5) * 0x1p-53;
 }
 

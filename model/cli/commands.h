@@ -4,6 +4,7 @@
 #define HEADWISE_MODEL_CLI_COMMANDS_H_
 
 #include <functional>
+#include <string>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
@@ -11,6 +12,15 @@
 namespace headwise {
 
 using Action = std::function<absl::Status()>;
+
+// For options that name something: an empty value (an unset shell variable) is an error, not an absent option.
+inline CLI::Validator NotEmpty() {
+  return CLI::Validator(
+      [](std::string& value) {
+        return std::string(value.empty() ? "expected a value, found none" : "");
+      },
+      "");
+}
 
 void AddTrainCommand(CLI::App& app, Action* action);
 void AddGenerateCommand(CLI::App& app, Action* action);

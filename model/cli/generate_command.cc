@@ -76,6 +76,7 @@ void AddGenerateCommand(CLI::App& app, Action* action) {
   command
       ->add_option("--run", flags->run,
                    "Run directory or one checkpoint of it [the newest under runs/]")
+      ->check(NotEmpty())
       ->type_name("DIR");
   CLI::Option* prompt = command
                             ->add_option("--prompt", flags->prompt,

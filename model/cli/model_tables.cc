@@ -1,5 +1,7 @@
 #include "model/cli/model_tables.h"
 
+#include <unistd.h>
+
 #include <bit>
 #include <map>
 #include <utility>
@@ -68,8 +70,8 @@ std::string ParameterTable(const std::vector<ParameterAssignment>& assignments) 
   return out;
 }
 
-std::string MemoryTable(const RunConfig& config,
-                        const std::vector<ParameterAssignment>& assignments) {
+std::vector<std::pair<std::string, double>> MemoryRows(
+    const RunConfig& config, const std::vector<ParameterAssignment>& assignments) {
   double weights = 0, state = 0;
   for (const ParameterAssignment& a : assignments) {
     weights += 4.0 * static_cast<double>(a.elements);
@@ -79,14 +81,30 @@ std::string MemoryTable(const RunConfig& config,
   const int partials =
       std::bit_width(static_cast<std::uint64_t>(config.training().micro_batches())) - 1;
   const double copies = config.training().compute_dtype() == BF16 ? weights / 2 : 0;
-  const std::pair<const char*, double> rows[] = {
+  return {
       {"master weights, fp32", weights}, {"bf16 copies, at most", copies},
       {"gradients, fp32", weights},      {"partial sums of micro-batches", weights * partials},
       {"optimizer state, fp32", state},
   };
+}
+
+absl::Status CheckMemory(const RunConfig& config,
+                         const std::vector<ParameterAssignment>& assignments) {
+  double needed = 0;
+  for (const auto& [name, bytes] : MemoryRows(config, assignments)) needed += bytes;
+  const double there =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  if (needed <= there) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "memory: this model's weights, gradients and optimizer state need ", FormatBytes(needed),
+      "; expected at most the ", FormatBytes(there), " of this machine; try a smaller model"));
+}
+
+std::string MemoryTable(const RunConfig& config,
+                        const std::vector<ParameterAssignment>& assignments) {
   std::string out;
   double total = 0;
-  for (const auto& [name, bytes] : rows) {
+  for (const auto& [name, bytes] : MemoryRows(config, assignments)) {
     total += bytes;
     if (bytes > 0) absl::StrAppendFormat(&out, "%-32s %12s\n", name, FormatBytes(bytes));
   }

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/proto/config.pb.h"
 #include "optim/optimizer.h"
@@ -21,6 +23,14 @@ absl::StatusOr<std::vector<ParameterAssignment>> AssignOptimizerGroups(
 // One row per (role, group): tensors, parameters, share, blocks that Newton-Schulz sees; and the
 // sum.
 std::string ParameterTable(const std::vector<ParameterAssignment>& assignments);
+
+// The rows of MemoryTable: what takes memory, and how many bytes.
+std::vector<std::pair<std::string, double>> MemoryRows(
+    const RunConfig& config, const std::vector<ParameterAssignment>& assignments);
+
+// kResourceExhausted, with both numbers, if the rows together are more than this machine's memory.
+absl::Status CheckMemory(const RunConfig& config,
+                         const std::vector<ParameterAssignment>& assignments);
 
 // Bytes of weights, gradients, optimizer state, low-precision copies and partial sums, on one
 // device; without activations, whose size depends on the batch.

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/status_macros.h"
@@ -68,22 +69,31 @@ absl::StatusOr<RunConfig> WantedConfig(const TrainFlags& flags,
   return config;
 }
 
-// The layout check of every shape, forward and backward, without memory; and the tables.
-absl::Status PrintPlan(const RunConfig& config) {
+// Runs one sequence on meta tensors, which checks every shape and dtype, forward and backward, without memory; then
+// that the machine can hold the model. Returns the tables to print.
+absl::StatusOr<std::string> CheckAndDescribe(const RunConfig& config) {
+  const TrainingConfig& t = config.training();
+  DecoderOptions options = DecoderOptionsOf(t);
+  options.device = Device::kMeta;
   HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> meta,
-                      Decoder::Create(config.model(), {.device = Device::kMeta}));
+                      Decoder::Create(config.model(), options));
+  const std::int64_t length = t.sequence_length();
+  TokenBatch batch;
+  batch.inputs.assign(static_cast<std::size_t>(length), 0);
+  batch.targets = batch.inputs;
+  for (std::int64_t i = 0; i < length; ++i) batch.positions.push_back(i);
+  batch.segments = {{.num_queries = length, .num_keys = length}};
+  ThreadPool pool(1);
+  meta->ForwardBackward(batch, 1.0, pool);
+
   HW_ASSIGN_OR_RETURN(const std::vector<ParameterAssignment> assignments,
                       AssignOptimizerGroups(config.optimizer(), meta->parameters()));
-  const TrainingConfig& t = config.training();
-  const std::int64_t tokens = t.batch_size() * t.sequence_length();
-  std::printf("%s\n%s\n%s\n", CompactConfig(config).c_str(), ParameterTable(assignments).c_str(),
-              MemoryTable(config, assignments).c_str());
-  std::printf("tokens      %d steps x %d sequences x %d = %s (%s a step)\n",
-              static_cast<int>(t.steps()), static_cast<int>(t.batch_size()),
-              static_cast<int>(t.sequence_length()),
-              FormatCount(static_cast<double>(tokens * t.steps())).c_str(),
-              FormatCount(static_cast<double>(tokens)).c_str());
-  return absl::OkStatus();
+  HW_RETURN_IF_ERROR(CheckMemory(config, assignments));
+  const double tokens = static_cast<double>(t.batch_size()) * static_cast<double>(length);
+  return absl::StrFormat("%s\n%s\n%s\ntokens      %d steps x %d sequences x %d = %s (%s a step)\n",
+                         CompactConfig(config), ParameterTable(assignments),
+                         MemoryTable(config, assignments), t.steps(), t.batch_size(), length,
+                         FormatCount(tokens * static_cast<double>(t.steps())), FormatCount(tokens));
 }
 
 absl::Status PrintSample(TrainingRun& run, const RunConfig& config, ThreadPool& pool) {
@@ -136,6 +146,14 @@ absl::Status Train(const TrainFlags& flags) {
     return absl::OkStatus();
   }
   HW_RETURN_IF_ERROR(CheckDevice(flags.device));
+  if (flags.steps > 0) {
+    for (const std::string& setting : flags.config.sets) {
+      if (absl::StartsWith(setting, "training.steps=")) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--steps and --set ", setting, ": expected one of them, found both"));
+      }
+    }
+  }
   std::optional<FoundCheckpoint> resume;
   if (!flags.run.empty()) {
     HW_ASSIGN_OR_RETURN(resume, FindCheckpoint(flags.run));
@@ -161,13 +179,14 @@ absl::Status Train(const TrainFlags& flags) {
         flags.run.c_str(), static_cast<int>(2 * resume->state.step()));
     return absl::OkStatus();
   }
-  HW_RETURN_IF_ERROR(PrintPlan(config));
+  HW_ASSIGN_OR_RETURN(const std::string plan, CheckAndDescribe(config));
   if (flags.dry_run) {
     HW_RETURN_IF_ERROR(TrainingData::Load(config.data(), config.model().vocab_size(),
                                           config.training().sequence_length())
                            .status());
     std::printf(
-        "dry run: the configuration, every shape and the text are right; nothing was trained\n");
+        "%sdry run: the configuration, every shape and the text are right; nothing was trained\n",
+        plan.c_str());
     return absl::OkStatus();
   }
 
@@ -177,6 +196,7 @@ absl::Status Train(const TrainFlags& flags) {
   HW_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingRun> run,
                       TrainingRun::Create(config, directory, resume, pool));
   if (!flags.init.empty()) HW_RETURN_IF_ERROR(run->InitializeFrom(flags.init, pool));
+  std::fputs(plan.c_str(), stdout);
   const double bigram_entropy = run->data().BigramEntropy();
   const double peak = MeasurePeakFlops(DecoderOptionsOf(config.training()).compute, pool);
   std::printf(
@@ -214,10 +234,12 @@ void AddTrainCommand(CLI::App& app, Action* action) {
   CLI::App* command = app.add_subcommand(
       "train", "Trains on text: without flags, muse_demo on the text that tools/setup.sh brought");
   command->add_option("--preset", flags->config.preset, "Name of a preset; see `muse info`")
+      ->check(NotEmpty())
       ->type_name("NAME");
   command
       ->add_option("--config", flags->config.config_file,
                    "RunConfig in text format, instead of a preset")
+      ->check(NotEmpty())
       ->type_name("FILE");
   command
       ->add_option(
@@ -229,8 +251,10 @@ void AddTrainCommand(CLI::App& app, Action* action) {
   command
       ->add_option("--run", flags->run,
                    "Run directory; resumes if it holds a checkpoint [runs/NAME]")
+      ->check(NotEmpty())
       ->type_name("DIR");
   command->add_option("--init", flags->init, "Starts from the weights of a checkpoint")
+      ->check(NotEmpty())
       ->type_name("DIR");
   command
       ->add_option("--steps", flags->steps,

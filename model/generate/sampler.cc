@@ -8,20 +8,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "model/random.h"
 
 namespace headwise {
 namespace {
 
-// SplitMix64's output function (Steele, Lea and Flood, 2014).
-std::uint64_t Mix(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 // The n-th number of a seed's stream, uniform in [0, 1).
-double Uniform(std::uint64_t seed, std::uint64_t n) {
-  const std::uint64_t bits = Mix(Mix(seed + 0x9e3779b97f4a7c15u) + n * 0x9e3779b97f4a7c15u);
+double DrawUniform(std::uint64_t seed, std::uint64_t n) {
+  const std::uint64_t bits = Scramble(Scramble(seed + kSplitMixIncrement) + n * kSplitMixIncrement);
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
@@ -89,7 +83,7 @@ absl::StatusOr<std::int32_t> Sampler::Draw(absl::Span<const float> logits) {
     }
     mass += weight[i];
   }
-  const double target = Uniform(options_.seed, draw) * mass;
+  const double target = DrawUniform(options_.seed, draw) * mass;
   double sum = 0;
   for (std::size_t i = 0; i < kept; ++i) {
     sum += weight[i];

@@ -65,7 +65,7 @@ absl::StatusOr<RunConfig> LoadPreset(const std::string& name) {
   }
   return absl::NotFoundError(absl::StrCat("preset '", name, "' does not exist",
                                           DidYouMean(name, names),
-                                          " presets: ", absl::StrJoin(names, ", ")));
+                                          " (presets: ", absl::StrJoin(names, ", "), ")"));
 }
 
 }  // namespace headwise

@@ -73,8 +73,8 @@ TEST(PresetsTest, AnUnknownNameGetsTheNearest) {
   const auto config = LoadPreset("muse_dmo");
   EXPECT_EQ(config.status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(std::string(config.status().message()),
-            "preset 'muse_dmo' does not exist; did you mean 'muse_demo'? presets: muse_demo, "
-            "muse_17m, muse_glimmer_tiny");
+            "preset 'muse_dmo' does not exist; did you mean 'muse_demo'? (presets: muse_demo, "
+            "muse_17m, muse_glimmer_tiny)");
 }
 
 }  // namespace

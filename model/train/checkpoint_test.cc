@@ -144,6 +144,30 @@ TEST_F(Checkpoint, AnotherFormatVersionIsRefusedByName) {
               HasSubstr("format_version: expected version 1, found 99"));
 }
 
+TEST_F(Checkpoint, AStateThatContradictsItselfIsBroken) {
+  const auto edited = [&](const std::string& from, const std::string& to) {
+    fs::remove_all(run_);
+    fs::create_directories(run_);
+    EXPECT_TRUE(Save(run_, 1, 10).ok());
+    const std::string path = run_ + "/step-1/state.textproto";
+    std::ifstream in(path);
+    std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    EXPECT_NE(text.find(from), std::string::npos) << from;
+    text.replace(text.find(from), from.size(), to);
+    std::ofstream(path) << text;
+    return OpenCheckpoint(run_ + "/step-1").status();
+  };
+  EXPECT_THAT(std::string(edited("\nstep: 1\n", "\nstep: 800\n").message()),
+              HasSubstr("do not fit one another"));
+  EXPECT_THAT(std::string(edited("\nstep: 1\n", "\nstep: -8\n").message()),
+              HasSubstr("do not fit one another"));
+  EXPECT_THAT(std::string(edited("next_sequence: 4", "next_sequence: 5").message()),
+              HasSubstr("do not fit one another"));
+  const absl::Status config = edited("head_dim: 8", "head_dim: 7");
+  EXPECT_EQ(config.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(config.message()), HasSubstr("model.attention.head_dim"));
+}
+
 TEST_F(Checkpoint, TensorsOfAnotherModelAreNamedAndNothingIsLoaded) {
   ASSERT_TRUE(Save(run_, 1, 10).ok());
   const FoundCheckpoint found = **FindCheckpoint(run_);

@@ -4,19 +4,14 @@
 #include <bit>
 
 #include "core/base/check.h"
+#include "model/random.h"
 
 namespace headwise {
 namespace {
 
 constexpr int kRounds = 6;
 
-// SplitMix64's output function (Steele, Lea and Flood, 2014).
-std::uint64_t Mix(std::uint64_t z) {
-  z += 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
+std::uint64_t Mix(std::uint64_t z) { return Scramble(z + kSplitMixIncrement); }
 
 }  // namespace
 

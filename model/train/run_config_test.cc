@@ -30,6 +30,19 @@ TEST(ValidateRunConfig, NamesTheFieldTheValueAndTheRange) {
               HasSubstr("training.micro_batches: expected a power of two that divides"));
   EXPECT_THAT(error([](RunConfig* c) { c->mutable_training()->set_sequence_length(1 << 30); }),
               HasSubstr("training.sequence_length: expected at most model.max_sequence_length"));
+  EXPECT_THAT(
+      error([](RunConfig* c) { c->mutable_training()->set_batch_size(std::int64_t{1} << 40); }),
+      HasSubstr("training.batch_size: expected at most"));
+  EXPECT_THAT(error([](RunConfig* c) { c->mutable_training()->set_steps(std::int64_t{1} << 40); }),
+              HasSubstr("training.steps: expected at most"));
+  EXPECT_THAT(error([](RunConfig* c) { c->mutable_training()->set_sample_tokens(1 << 20); }),
+              HasSubstr("training.sample_tokens: expected at most"));
+  EXPECT_THAT(error([](RunConfig* c) { c->mutable_data()->set_document_separator(256); }),
+              HasSubstr("data.document_separator: expected a token below model.vocab_size = 256"));
+  for (const char* name : {"", "../x", "a/b", ".hidden"}) {
+    EXPECT_THAT(error([&](RunConfig* c) { c->mutable_model()->set_name(name); }),
+                HasSubstr("model.name"));
+  }
   EXPECT_THAT(error([](RunConfig* c) { c->mutable_data()->set_validation_fraction(0); }),
               HasSubstr("data.validation_fraction"));
   EXPECT_THAT(

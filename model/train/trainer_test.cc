@@ -198,6 +198,57 @@ TEST_F(TrainerTest, WeightsThatBrokeDownEndTheRun) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("not finite"));
 }
 
+TEST_F(TrainerTest, WeightsThatAreNotNumbersAreNeverSaved) {
+  RunConfig config = Config();
+  config.mutable_training()->set_steps(1);
+  // The first update overflows; its gradients were still finite.
+  config.mutable_optimizer()->mutable_muon()->set_learning_rate(3e38);
+  config.mutable_optimizer()->mutable_adamw()->set_learning_rate(3e38);
+  const absl::Status status = Train(config, "overflow").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is not finite after step 1"));
+  EXPECT_FALSE(fs::exists(Dir("overflow") + "/step-1"));
+}
+
+TEST_F(TrainerTest, ANewRunDoesNotWriteOverAnotherOne) {
+  fs::create_directories(Dir("used"));
+  std::ofstream(Dir("used") + "/metrics.jsonl") << "{\"step\":1}\n";
+  const absl::Status status = Train(Config(), "used").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("holds metrics.jsonl of another run"));
+  EXPECT_EQ(fs::file_size(Dir("used") + "/metrics.jsonl"), 11u);
+}
+
+TEST_F(TrainerTest, AFailedStartLeavesNothingInTheWay) {
+  ThreadPool pool(1);
+  {
+    const auto run = TrainingRun::Create(Config(), Dir("start"), std::nullopt, pool);
+    ASSERT_TRUE(run.ok());
+    EXPECT_FALSE((*run)->InitializeFrom(Dir("nowhere"), pool).ok());
+  }
+  EXPECT_TRUE(Train(Config(), "start").ok());
+}
+
+TEST_F(TrainerTest, AnotherTextIsAnotherRun) {
+  RunConfig config = Config();
+  config.mutable_training()->set_steps(20);
+  ASSERT_TRUE(Train(config, "run").ok());
+  // The same length, one letter changed at the end.
+  fs::copy_file(Dir("text"), Dir("other"));
+  std::fstream(Dir("other"), std::ios::in | std::ios::out | std::ios::binary)
+      .seekp(-1, std::ios::end)
+      .put(0);
+  config.mutable_training()->set_steps(40);
+  config.mutable_data()->set_path(Dir("other"));
+  const absl::Status status = Train(config, "run").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is another text"));
+  // The same text in another place is the same run.
+  fs::copy_file(Dir("text"), Dir("moved"));
+  config.mutable_data()->set_path(Dir("moved"));
+  EXPECT_TRUE(Train(config, "run").ok());
+}
+
 TEST_F(TrainerTest, InitTakesTheWeightsOfAnotherRun) {
   ASSERT_TRUE(Train(Config(), "source").ok());
   ThreadPool pool(1);

@@ -105,5 +105,28 @@ rm broken/step-4/state.textproto
 expect 3 'none of its' train --run broken --steps 20
 check 'a broken checkpoint is left as it was' test -s broken/step-8/model.safetensors
 
+# What a careless shell does.
+expect 2 'expected one of them, found both' train --steps 4 --set training.steps=5
+expect 2 'expected a value, found none' train --run ''
+expect 2 "unknown flag '--nope'" --nope
+expect 3 'cannot read .*directory' train --config "$work"
+expect 3 'expected a regular file' train --config "$config" --set data.path=/dev/zero
+expect 3 'missing.txt' train --config "$config" --set data.path=missing.txt --dry-run
+expect 2 'model.name' train --config "$config" --set data.path="$text" --set model.name=../../x
+expect 3 'this model.s weights, gradients and optimizer state need' train --config "$config" --set data.path="$text" --set model.dim=2000000 --set model.ffn.hidden_dim=2000000
+expect 3 'is another text' train --run whole --steps 20 --set data.path="$config"
+expect 2 'Value 0 not in range 1 to 1024' generate --run whole --threads 0
+rm -rf litter && cp -r whole litter && rm -r litter/step-*
+expect 3 'holds run.textproto of another run' train --config "$config" --set data.path="$text" --run litter
+check 'the other run is as it was' cmp litter/metrics.jsonl whole/metrics.jsonl
+"$muse" train --config "$config" --set data.path="$text" --run closed >&- 2>&- <&-
+check 'closed streams do not leak into files' test "$(head -c 1 closed/metrics.jsonl)" = '{'
+check 'nor stop a run' test -s closed/step-8/model.safetensors
+(trap '' PIPE; "$muse" info > /dev/full 2> full.err)
+check 'a full standard output is an error' test $? = 3
+# Whoever read the output has gone: the training stops and saves.
+"$muse" train --config "$config" --set data.path="$text" --run piped --steps 100000 2> /dev/null < /dev/null | head -60 > /dev/null
+check 'a closed pipe saves the run' test -n "$(find piped -name model.safetensors)"
+
 printf '%d checks passed, %d failed\n' "$passed" "$failed"
 [ "$failed" = 0 ]
