@@ -10,7 +10,7 @@
 #include "kernels/prepare_qkv/cuda.h"
 #include "kernels/prepare_qkv/cuda/backward_any.cuh"
 #include "kernels/prepare_qkv/cuda/backward_vector.cuh"
-#include "kernels/prepare_qkv/cuda/launch.h"
+#include "kernels/prepare_qkv/cuda/launch.cuh"
 #include "kernels/prepare_qkv/cuda/weight_gradient.cuh"
 #include "kernels/prepare_qkv/validate.h"
 

@@ -8,7 +8,7 @@
 
 #include "kernels/emulation/cuda_kernel.h"
 #include "kernels/prepare_qkv/contract.h"
-#include "kernels/prepare_qkv/cuda/arguments.h"
+#include "kernels/prepare_qkv/cuda/arguments.cuh"
 #include "kernels/prepare_qkv/cuda/maths.cuh"
 #include "kernels/prepare_qkv/cuda/trees.cuh"
 #include "kernels/prepare_qkv/cuda/warp_head.cuh"

@@ -6,7 +6,7 @@
 #include "kernels/prepare_qkv/cuda.h"
 #include "kernels/prepare_qkv/cuda/forward_any.cuh"
 #include "kernels/prepare_qkv/cuda/forward_vector.cuh"
-#include "kernels/prepare_qkv/cuda/launch.h"
+#include "kernels/prepare_qkv/cuda/launch.cuh"
 #include "kernels/prepare_qkv/validate.h"
 
 namespace headwise::HW_CUDA_NAMESPACE {

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "kernels/emulation/cuda_kernel.h"
-#include "kernels/prepare_qkv/cuda/arguments.h"
+#include "kernels/prepare_qkv/cuda/arguments.cuh"
 #include "kernels/prepare_qkv/cuda/maths.cuh"
 #include "kernels/prepare_qkv/cuda/team.cuh"
 

@@ -7,7 +7,7 @@
 
 #include "core/dtype/bf16.h"
 #include "kernels/emulation/cuda_kernel.h"
-#include "kernels/prepare_qkv/cuda/arguments.h"
+#include "kernels/prepare_qkv/cuda/arguments.cuh"
 
 namespace headwise::HW_CUDA_NAMESPACE {
 

@@ -9,7 +9,7 @@
 
 #include "core/dtype/bf16.h"
 #include "kernels/emulation/cuda_kernel.h"
-#include "kernels/prepare_qkv/cuda/arguments.h"
+#include "kernels/prepare_qkv/cuda/arguments.cuh"
 #include "kernels/prepare_qkv/cuda/maths.cuh"
 
 namespace headwise::HW_CUDA_NAMESPACE {

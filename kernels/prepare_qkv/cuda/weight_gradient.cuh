@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kernels/emulation/cuda_kernel.h"
-#include "kernels/prepare_qkv/cuda/arguments.h"
+#include "kernels/prepare_qkv/cuda/arguments.cuh"
 #include "kernels/prepare_qkv/cuda/trees.cuh"
 
 namespace headwise::HW_CUDA_NAMESPACE {

@@ -1,7 +1,7 @@
 // What the CUDA kernels of prepare_qkv are launched with. Plain data, passed by value. Pointers are
 // device memory, strides are in elements, and shape letters are those of contract.h.
-#ifndef HEADWISE_KERNELS_PREPARE_QKV_CUDA_ARGUMENTS_H_
-#define HEADWISE_KERNELS_PREPARE_QKV_CUDA_ARGUMENTS_H_
+#ifndef HEADWISE_KERNELS_PREPARE_QKV_CUDA_ARGUMENTS_CUH_
+#define HEADWISE_KERNELS_PREPARE_QKV_CUDA_ARGUMENTS_CUH_
 
 #include <cstdint>
 
@@ -162,4 +162,4 @@ __device__ float* WeightPartial(const BackwardArguments<T>& a, std::int64_t tile
 
 }  // namespace headwise::HW_CUDA_NAMESPACE
 
-#endif  // HEADWISE_KERNELS_PREPARE_QKV_CUDA_ARGUMENTS_H_
+#endif  // HEADWISE_KERNELS_PREPARE_QKV_CUDA_ARGUMENTS_CUH_

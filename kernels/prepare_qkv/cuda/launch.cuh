@@ -1,6 +1,6 @@
 // What the launchers share: arguments from the contract's, which mapping runs, and the grid.
-#ifndef HEADWISE_KERNELS_PREPARE_QKV_CUDA_LAUNCH_H_
-#define HEADWISE_KERNELS_PREPARE_QKV_CUDA_LAUNCH_H_
+#ifndef HEADWISE_KERNELS_PREPARE_QKV_CUDA_LAUNCH_CUH_
+#define HEADWISE_KERNELS_PREPARE_QKV_CUDA_LAUNCH_CUH_
 
 #include <cstdint>
 #include <limits>
@@ -12,7 +12,7 @@
 #include "kernels/emulation/cuda_kernel.h"
 #include "kernels/prepare_qkv/contract.h"
 #include "kernels/prepare_qkv/cuda.h"
-#include "kernels/prepare_qkv/cuda/arguments.h"
+#include "kernels/prepare_qkv/cuda/arguments.cuh"
 #include "kernels/prepare_qkv/validate.h"
 
 namespace headwise::HW_CUDA_NAMESPACE {
@@ -152,4 +152,4 @@ inline bool FitsVectors(const QkvPreparation& op, const float* q_weight, const f
 
 }  // namespace headwise::HW_CUDA_NAMESPACE
 
-#endif  // HEADWISE_KERNELS_PREPARE_QKV_CUDA_LAUNCH_H_
+#endif  // HEADWISE_KERNELS_PREPARE_QKV_CUDA_LAUNCH_CUH_
