@@ -218,7 +218,9 @@ std::string Run(const LaunchRequest& request, const Options& options, const Regi
             .blocks = BlockOrder(request.grid, options.order, seed)};
   work.stop = work.found_at = work.blocks.count();
   if (options.count_traffic) work.traffic.resize(regions.size());
-  const std::int64_t os_threads = std::min<std::int64_t>(options.os_threads, work.blocks.count());
+  // TSan has few threads, and fibers of one OS thread are as concurrent to it as any.
+  const std::int64_t os_threads =
+      kTsan ? 1 : std::min<std::int64_t>(options.os_threads, work.blocks.count());
   std::vector<std::thread> others;
   for (std::int64_t i = 1; i < os_threads; ++i) others.emplace_back([&] { RunBlocks(work); });
   RunBlocks(work);
