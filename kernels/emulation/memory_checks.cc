@@ -36,7 +36,8 @@ SharedRange BlockRunner::StaticShared(const void* key, std::int64_t bytes, Site 
   const std::int64_t offset = shared_.Static(key, bytes);
   if (offset < 0) {
     Finding finding = Broken(Rule::kSharedTooLarge, site);
-    finding.value = shared_.dynamic_bytes() + shared_.static_bytes() + bytes;
+    finding.value = shared_.static_bytes() + bytes;
+    finding.other_value = shared_.dynamic_bytes();
     Fail(finding);
   }
   return {memory_->shared() + offset, bytes};

@@ -11,6 +11,8 @@
 namespace headwise::emulation {
 
 inline constexpr std::int64_t kMostShared = 227 << 10;
+// What a block may have without asking: all that is static, or the dynamic bytes of a launch.
+inline constexpr std::int64_t kMostSharedUnasked = 48 << 10;
 
 class SharedState {
  public:
@@ -24,12 +26,16 @@ class SharedState {
     std::fill_n(written_, (used_ + 63) / 64, 0);
   }
 
-  // The offset of the static array with this key, new to the launch or not; -1 if it does not fit.
+  // The offset of the static array with this key, new to the launch or not; -1 if it does not fit,
+  // be it with the others that are static or with all.
   std::int64_t Static(const void* key, std::int64_t bytes) {
     for (int i = 0; i < arrays_; ++i) {
       if (array_[i].key == key) return array_[i].offset;
     }
-    if (arrays_ == kMostArrays || bytes > kMostShared - used_) return -1;
+    if (arrays_ == kMostArrays || bytes > kMostShared - used_ ||
+        bytes > kMostSharedUnasked - static_bytes()) {
+      return -1;
+    }
     const std::int64_t offset = used_;
     array_[arrays_++] = {key, offset};
     used_ += Aligned(bytes);
