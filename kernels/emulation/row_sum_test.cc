@@ -1,4 +1,4 @@
-#include "kernels/emulation/row_sum.h"
+#include "kernels/emulation/testing/row_sum.h"
 
 #include <cstdint>
 #include <vector>
