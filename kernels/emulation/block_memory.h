@@ -12,7 +12,7 @@ namespace headwise::emulation {
 
 inline constexpr int kMostThreads = 1024;
 // What a thread may use. Sanitizers make frames larger.
-inline constexpr std::int64_t kUsableStack = kAsan || kTsan ? 192 << 10 : 64 << 10;
+inline constexpr std::int64_t kUsableStack = kAsan || kTsan ? 128 << 10 : 64 << 10;
 // The lowest part of a stack: a thread that has come here has overflowed, and harmed nobody yet. It
 // is large, so that a large array is found rather than a fault; only address space.
 inline constexpr std::int64_t kRedZone = 192 << 10;

@@ -55,7 +55,8 @@ void BlockRunner::StartLaunch(const LaunchRequest& request, const Options& optio
   for (int i = 0; i < thread_count_; ++i) {
     threads_[i].index = AsUint3(PlaceAt(i, request.block));
   }
-  for (int i = 0; i < TsanGroups(thread_count_); ++i) {
+  group_count_ = TsanGroups(request.grid.Count(), thread_count_);
+  for (int i = 0; i < group_count_; ++i) {
     if (i == static_cast<int>(groups_.size())) {
       groups_.push_back(std::make_unique<TsanGroup>());
       memories_.push_back(std::make_unique<BlockMemory>());
@@ -68,8 +69,9 @@ void BlockRunner::StartLaunch(const LaunchRequest& request, const Options& optio
 }
 
 bool BlockRunner::RunBlock(const Dim3& block, std::uint64_t seed) {
-  const int group = static_cast<int>(blocks_run_++ % TsanGroups(thread_count_));
+  const int group = static_cast<int>(blocks_run_++ % group_count_);
   group_ = groups_[group].get();
+  group_->BlockBegins();
   memory_ = memories_[group].get();
   random_ = seed;
   live_ = thread_count_;
@@ -88,7 +90,7 @@ bool BlockRunner::RunBlock(const Dim3& block, std::uint64_t seed) {
 
   if (failed_) {
     memory_->Clean(thread_count_);
-    group_->DestroyFibers();
+    group_->Abandon(main_.tsan_fiber());
   }
   if (options_->count_traffic) traffic_.Fold();
   return !failed_;

@@ -144,6 +144,7 @@ class BlockRunner {
   // Blocks use them in turn; without TSan there is one.
   std::vector<std::unique_ptr<BlockMemory>> memories_;
   std::vector<std::unique_ptr<TsanGroup>> groups_;
+  int group_count_ = 1;
   std::int64_t blocks_run_ = 0;
   BlockMemory* memory_ = nullptr;
   TsanGroup* group_ = nullptr;

@@ -9,14 +9,18 @@
 #define HEADWISE_KERNELS_EMULATION_TSAN_GROUP_H_
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "kernels/emulation/sanitizer_hooks.h"
 
 namespace headwise::emulation {
 
-// How many groups there are for blocks of so many threads: TSan has 8128 threads at most.
-inline int TsanGroups(int threads) { return kTsan ? std::clamp(512 / threads, 2, 8) : 1; }
+// How many groups there are for so many blocks of so many threads: TSan has 8128 threads at most.
+inline int TsanGroups(std::int64_t blocks, int threads) {
+  return kTsan ? static_cast<int>(std::min<std::int64_t>(blocks, std::clamp(512 / threads, 2, 8)))
+               : 1;
+}
 
 // The host before the launch, the threads, the host after it.
 struct TsanLaunch {
@@ -37,19 +41,25 @@ class TsanGroup {
     if (static_cast<int>(came_.size()) < threads) came_.resize(threads), goes_.resize(threads);
   }
   void* fiber(int thread) const { return kTsan ? fibers_[thread] : nullptr; }
-  // After a block whose threads stopped inside functions: TSan believes them to be there still.
-  void DestroyFibers() {
-    for (void* fiber : fibers_) TsanDestroyFiber(fiber);
-    fibers_.clear();
+  // After a block whose threads stopped inside functions: TSan believes them to be there still. What
+  // they did happened before what `main`, which calls, does next.
+  void Abandon(void* main) {
+    for (void* fiber : fibers_) {
+      TsanSwitch(fiber, /*ordered=*/false);
+      TsanSwitch(main, /*ordered=*/true);
+    }
+    DestroyFibers();
   }
 
+  void BlockBegins() { ++block_number_; }
+  // After the threads of the group's last block; those of its own may have returned already.
   void ThreadBegins(TsanLaunch& launch) {
     TsanAcquire(&launch.before);
-    TsanAcquire(&block_);
+    TsanAcquire(&block_[(block_number_ - 1) % 2]);
   }
   void ThreadReturns(TsanLaunch& launch) {
     TsanRelease(&launch.after);
-    TsanRelease(&block_);
+    TsanRelease(&block_[block_number_ % 2]);
   }
 
   // Barriers have two tags in turn: with one, a fast thread's next barrier would also order what a
@@ -72,13 +82,19 @@ class TsanGroup {
   }
 
  private:
+  void DestroyFibers() {
+    for (void* fiber : fibers_) TsanDestroyFiber(fiber);
+    fibers_.clear();
+  }
+
   struct alignas(8) Tag {  // TSan's granule
     char tag = 0;
   };
 
   std::vector<void*> fibers_;
   std::vector<Tag> came_, goes_;
-  char block_ = 0;
+  unsigned block_number_ = 0;
+  char block_[2] = {};
   char barrier_[2] = {};
 };
 

@@ -83,8 +83,8 @@ __device__ float Deep(const float* p, int depth, bool load) {
 __global__ void RecurseKernel(const float* p, int depth, bool load) { Use(Deep(p, depth, load)); }
 
 __global__ void LargeFrameKernel(const float* p) {
-  volatile float frame[32 << 10];
-  for (int i = 0; i < 32 << 10; i += 128) frame[i] = 1.0f;
+  volatile float frame[40 << 10];
+  for (int i = 0; i < 40 << 10; i += 128) frame[i] = 1.0f;
   frame[5] = LoadGlobal(p);  // HERE: LargeFrame
   Use(frame[5]);
 }

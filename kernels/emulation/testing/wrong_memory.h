@@ -26,7 +26,7 @@
   absl::Status LargeShared(int bytes, bool allow);                              \
   /* Frames of 1 KiB, `depth` deep; the deepest loads *p, or does not. */       \
   absl::Status Recurse(const float* p, int depth, bool load);                   \
-  /* One frame of 128 KiB. */                                                   \
+  /* One frame of 160 KiB. */                                                   \
   absl::Status LargeFrame(const float* p)
 
 namespace headwise::cuda {
