@@ -66,9 +66,9 @@ std::vector<Row> Rows() {
       {"phi", {2048, 32, 0, 0}, {"q_layernorm", "k_layernorm"}, "dense"},
       {"phimoe", {4096, 32, 8, 0}},
       {"qwen2", {4096, 32, 32, 0}},
-      {"qwen2_5_vl_text", {8192, 64, 8, 0}},
+      {"qwen2_5_vl_text", {8192, 64, 8, kHeadDimNotRead}},
       {"qwen2_moe", {2048, 16, 16, 0}},
-      {"qwen2_vl_text", {8192, 64, 8, 0}},
+      {"qwen2_vl_text", {8192, 64, 8, kHeadDimNotRead}},
       {"qwen3", {4096, 32, 32, 128}, kQkNorm},
       {"qwen3_moe", {2048, 32, 4, 0}, kQkNorm},
       {"qwen3_vl_moe_text", {2048, 16, 16, 0}, kQkNorm},
@@ -76,14 +76,14 @@ std::vector<Row> Rows() {
       {"seed_oss", {4096, 80, 8, 128}},
       {"smollm3", {2048, 16, 4, 0}},
       {"solar_open", {4096, 64, 8, 128}},
-      {"stablelm", {2560, 32, 32, 0}, {"q_layernorm", "k_layernorm"}},
+      {"stablelm", {2560, 32, 32, kHeadDimNotRead}, {"q_layernorm", "k_layernorm"}},
       {"starcoder2", {3072, 24, 2, 0}},
   };
 }
 
 // mllama's text model: layers of cross-attention to the image between those of self-attention.
 ArchitectureRule Mllama() {
-  const GeometryFn geometry = GroupedQueryFields({4096, 32, 8, 0});
+  const GeometryFn geometry = GroupedQueryFields({4096, 32, 8, kHeadDimNotRead});
   return {"mllama_text_model",
           {"model."},
           {SeparateModule("layers.*.self_attn", geometry),

@@ -25,6 +25,41 @@ ArchitectureRule Rule(const char* model_type, std::vector<const char*> base,
   return rule;
 }
 
+// Several heads in one projection, section by section.
+AttentionModule FusedModule(const char* path, const char* member, const MultiHeadFieldNames& fields,
+                            const char* output, std::vector<const char*> others) {
+  const GeometryFn geometry = MultiHeadFields(fields);
+  return {.path = path,
+          .members = {Projection(member, ParameterRole::kPackedQkv,
+                                 [geometry](ModuleConfig& module) -> Placement {
+                                   const AttentionGeometry g = geometry(module);
+                                   return {HeadPattern::Sectioned(
+                                               {g.query_heads, g.query_heads, g.head_dim}),
+                                           g.width};
+                                 }),
+                      Output(output)},
+          .others = std::move(others)};
+}
+
+// The pooling head is torch's MultiheadAttention: in_proj_weight in sections.
+ArchitectureRule Siglip() {
+  const MultiHeadFieldNames fields = {{"hidden_size"}, 768, {"num_attention_heads"}, 12};
+  ArchitectureRule rule = Rule("siglip_vision_model", {"vision_model."},
+                               {"encoder.layers.*.self_attn"}, fields, "out_proj");
+  rule.modules.push_back(
+      FusedModule("head.attention", "in_proj_weight", fields, "out_proj", {"in_proj_bias"}));
+  return rule;
+}
+
+// Checkpoints as published keep a block's wqkv and wo beside its norms and feed-forward layer.
+ArchitectureRule KimiVision() {
+  const MultiHeadFieldNames fields = {{"hidden_size"}, 1152, {"num_attention_heads"}, 16};
+  ArchitectureRule rule = Rule("kimi_k25_vision", {}, {"layers.*.attn"}, fields, "proj");
+  rule.modules.push_back(
+      FusedModule("encoder.blocks.*", "wqkv", fields, "wo", {"norm0", "norm1", "mlp"}));
+  return rule;
+}
+
 }  // namespace
 
 std::vector<ArchitectureRule> MultiHeadRules() {
@@ -44,8 +79,7 @@ std::vector<ArchitectureRule> MultiHeadRules() {
            "out_proj"),
       Rule("clip_vision_model", {"vision_model."}, {"encoder.layers.*.self_attn"}, usual(768, 12),
            "out_proj"),
-      Rule("siglip_vision_model", {"vision_model."}, {"encoder.layers.*.self_attn"}, usual(768, 12),
-           "out_proj"),
+      Siglip(),
       Rule("pixtral", {}, {"transformer.layers.*.attention"}, usual(1024, 16), "o_proj"),
       Rule("mllama_vision_model", {},
            {"transformer.layers.*.self_attn", "global_transformer.layers.*.self_attn"},
@@ -53,7 +87,7 @@ std::vector<ArchitectureRule> MultiHeadRules() {
       Rule("llama4_vision_model", {}, {"model.layers.*.self_attn"}, usual(768, 16), "o_proj"),
       Rule("muse_glimmer_vision", {}, {"layers.*.attn"}, usual(1536, 16), "proj"),
       Rule("muse_spark_vision", {}, {"layers.*.attn"}, usual(1536, 16), "proj"),
-      Rule("kimi_k25_vision", {}, {"layers.*.attn"}, usual(1152, 16), "proj"),
+      KimiVision(),
   };
 }
 

@@ -52,10 +52,11 @@ AttentionGeometry MiMoV2Flash(ModuleConfig& module) {
 std::vector<ArchitectureRule> PerLayerRules() {
   AttentionModule laguna = SeparateModule("layers.*.self_attn", Laguna, {}, {"q_norm", "k_norm"});
   laguna.members.push_back(Projection("g_proj", ParameterRole::kAttentionGate, LagunaGate));
-  return {{"laguna", {"model."}, {std::move(laguna)}},
-          {"mimo_v2_flash",
-           {"model."},
-           {SeparateModule("layers.*.self_attn", MiMoV2Flash, {}, {"sinks"})}}};
+  return {
+      {"laguna", {"model."}, {std::move(laguna)}},
+      {"mimo_v2_flash",
+       {"model."},
+       {SeparateModule("layers.*.self_attn", MiMoV2Flash, {}, {"sinks", "attention_sink_bias"})}}};
 }
 
 }  // namespace headwise

@@ -30,7 +30,9 @@ GeometryFn GroupedQueryFields(GroupedQueryDefaults defaults) {
     }
     if (defaults.head_dim > 0) {
       g.head_dim = module.Count({"head_dim"}, defaults.head_dim);
-    } else if (const std::optional<std::int64_t> head_dim = module.MaybeCount({"head_dim"})) {
+    } else if (const std::optional<std::int64_t> head_dim = defaults.head_dim == kHeadDimNotRead
+                                                                ? std::nullopt
+                                                                : module.MaybeCount({"head_dim"})) {
       g.head_dim = *head_dim;
     } else {
       g.head_dim = module.Quotient("hidden_size", g.width, "num_attention_heads", g.query_heads);

@@ -23,6 +23,9 @@ struct AttentionGeometry {
 
 using GeometryFn = std::function<AttentionGeometry(ModuleConfig&)>;
 
+// head_dim of a module that does not read the field: hidden_size / num_attention_heads, always.
+inline constexpr std::int64_t kHeadDimNotRead = -1;
+
 // The defaults of a configuration class; 0: the field has none of its own, and is num_attention_heads
 // (kv_heads) or hidden_size / num_attention_heads (head_dim).
 struct GroupedQueryDefaults {
