@@ -132,9 +132,10 @@ TEST(ResolveHeadBlocks, ErrorsOfTheCallerAreErrors) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  EXPECT_THAT(
-      error("{\"model_type\": ", {}),
-      AllOf(HasSubstr("config.json: not valid JSON at byte 16"), HasSubstr("end of input")));
+  EXPECT_THAT(error("{\"model_type\": ", {}),
+              AllOf(HasSubstr("config.json: not valid JSON: parse error at line 1, column 16"),
+                    HasSubstr("end of input")));
+  EXPECT_THAT(error("{\"hidden_size\": 1e99999}", {}), HasSubstr("number overflow"));
   EXPECT_THAT(error("", {}), HasSubstr("not valid JSON"));
   EXPECT_THAT(error("[1]", {}), HasSubstr("expected a JSON object, found array"));
   EXPECT_THAT(error("{}", {{"", {2, 2}}}), HasSubstr("a weight has no name"));

@@ -151,6 +151,7 @@ FuzzTarget MakeFuzzTarget() {
                        "18446744073709551615",
                        "4294967296",
                        "1e3",
+                       "1e99999",
                        "null",
                        "true",
                        "false",
