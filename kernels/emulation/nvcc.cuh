@@ -1,0 +1,124 @@
+// cuda_kernel.h as nvcc sees it: CUDA's own names, and thin inlines for what the emulation needs to
+// see of a kernel.
+#ifndef HEADWISE_KERNELS_EMULATION_NVCC_CUH_
+#define HEADWISE_KERNELS_EMULATION_NVCC_CUH_
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <string>
+#include <type_traits>
+
+#include "absl/status/status.h"
+
+namespace headwise::HW_CUDA_NAMESPACE {
+
+namespace internal {
+
+// The type that moves N bytes in one instruction.
+template <int kBytes>
+struct WordOf;
+template <>
+struct WordOf<1> {
+  using Type = unsigned char;
+};
+template <>
+struct WordOf<2> {
+  using Type = unsigned short;
+};
+template <>
+struct WordOf<4> {
+  using Type = unsigned;
+};
+template <>
+struct WordOf<8> {
+  using Type = uint2;
+};
+template <>
+struct WordOf<16> {
+  using Type = uint4;
+};
+template <typename T>
+using Word = typename WordOf<sizeof(T)>::Type;
+
+template <typename To, typename From>
+__device__ __forceinline__ To BitCast(const From& from) {
+  static_assert(sizeof(To) == sizeof(From) && std::is_trivially_copyable_v<To>);
+  To to;
+  memcpy(&to, &from, sizeof(To));
+  return to;
+}
+
+template <typename T>
+__device__ __forceinline__ const Word<T>* AsWord(const T* p) {
+  return reinterpret_cast<const Word<T>*>(p);
+}
+template <typename T>
+__device__ __forceinline__ Word<T>* AsWord(T* p) {
+  return reinterpret_cast<Word<T>*>(p);
+}
+
+}  // namespace internal
+
+template <typename T>
+__device__ __forceinline__ T LoadGlobal(const T* p) {
+  return internal::BitCast<T>(*internal::AsWord(p));
+}
+template <typename T>
+__device__ __forceinline__ void StoreGlobal(T* p, const std::type_identity_t<T>& value) {
+  *internal::AsWord(p) = internal::BitCast<internal::Word<T>>(value);
+}
+template <typename T>
+__device__ __forceinline__ T LoadStreaming(const T* p) {
+  return internal::BitCast<T>(__ldcs(internal::AsWord(p)));
+}
+template <typename T>
+__device__ __forceinline__ void StoreStreaming(T* p, const std::type_identity_t<T>& value) {
+  __stcs(internal::AsWord(p), internal::BitCast<internal::Word<T>>(value));
+}
+template <typename T>
+__device__ __forceinline__ T LoadCached(const T* p) {
+  return internal::BitCast<T>(__ldg(internal::AsWord(p)));
+}
+
+// Shared memory by element, or by wider values.
+template <typename T>
+class SharedArray {
+ public:
+  __device__ __forceinline__ explicit SharedArray(T* data) : data_(data) {}
+
+  __device__ __forceinline__ T& operator[](long long i) const { return data_[i]; }
+  template <typename U>
+  __device__ __forceinline__ U Load(long long i) const {
+    return internal::BitCast<U>(*reinterpret_cast<const internal::Word<U>*>(data_ + i));
+  }
+  template <typename U>
+  __device__ __forceinline__ void Store(long long i, const U& value) const {
+    *reinterpret_cast<internal::Word<U>*>(data_ + i) = internal::BitCast<internal::Word<U>>(value);
+  }
+
+ private:
+  T* data_;
+};
+
+inline absl::Status LaunchStatus(const char* kernel) {
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return absl::OkStatus();
+  return absl::InternalError(std::string(kernel) + ": launch failed: " + cudaGetErrorString(error));
+}
+
+}  // namespace headwise::HW_CUDA_NAMESPACE
+
+#define HW_SHARED(T, name, count)                     \
+  __shared__ __align__(16) T name##_storage[(count)]; \
+  const ::headwise::HW_CUDA_NAMESPACE::SharedArray<T> name(name##_storage)
+
+#define HW_DYNAMIC_SHARED(T, name, byte_offset)                            \
+  extern __shared__ __align__(16) unsigned char headwise_dynamic_shared[]; \
+  const ::headwise::HW_CUDA_NAMESPACE::SharedArray<T> name(                \
+      reinterpret_cast<T*>(headwise_dynamic_shared + (byte_offset)))
+
+#define HW_LAUNCH(kernel, grid, block, dynamic_shared_bytes, stream, ...) \
+  (kernel)<<<(grid), (block), (dynamic_shared_bytes), (stream)>>>(__VA_ARGS__)
+
+#endif  // HEADWISE_KERNELS_EMULATION_NVCC_CUH_
