@@ -59,7 +59,8 @@ void LaunchMemory::AddRegions(emulation::Session& session) {
   add("scratch", scratch_.data(), static_cast<std::int64_t>(scratch_.size() * sizeof(float)),
       Access::kReadWrite);
   add("positions", positions_.data(),
-      static_cast<std::int64_t>(positions_.size() * sizeof(std::int64_t)), Access::kRead);
+      static_cast<std::int64_t>(positions_.size() * sizeof(std::int64_t)),
+      device_positions_ ? Access::kRead : Access::kReadWrite);  // the copy writes them
   if (device_positions_) {
     add("first_bad_token", &first_bad_token_, sizeof(first_bad_token_), Access::kReadWrite);
   }
