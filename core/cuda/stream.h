@@ -14,9 +14,9 @@
 #ifndef HEADWISE_CORE_CUDA_STREAM_H_
 #define HEADWISE_CORE_CUDA_STREAM_H_
 
+#include <functional>
 #include <memory>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -65,7 +65,7 @@ class CudaGraph {
   // is launched. Its error is returned; so is one for what cannot be captured, an allocation, say,
   // or a wait.
   static absl::StatusOr<CudaGraph> Capture(const CudaStream& stream,
-                                           absl::FunctionRef<absl::Status(CUstream_st*)> enqueue);
+                                           std::function<absl::Status(CUstream_st*)> enqueue);
 
   absl::Status Launch(const CudaStream& stream) const;
   // Kernel launches in it; copies and fills do not count.
