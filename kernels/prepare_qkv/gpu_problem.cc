@@ -18,7 +18,7 @@ absl::Span<const float> TableValues(const RotaryTable& table, const float* first
 template <typename T>
 absl::StatusOr<GpuProblem<T>> GpuProblem<T>::Create(const Problem<T>& problem) {
   GpuProblem gpu;
-  gpu.problem_ = &problem;
+  gpu.original_ = &problem;
   gpu.host_ = problem.MakeResults();
   const QkvInputs<T> in = problem.inputs();
   const QkvGradients<T> d = problem.gradients();
@@ -50,14 +50,14 @@ absl::StatusOr<GpuProblem<T>> GpuProblem<T>::Create(const Problem<T>& problem) {
 
 template <typename T>
 QkvInputs<T> GpuProblem<T>::inputs() const {
-  const QkvInputs<T> in = problem_->inputs();
+  const QkvInputs<T> in = original_->inputs();
   return {packed_.Translate(in.packed), q_weight_.Translate(in.q_weight),
           k_weight_.Translate(in.k_weight)};
 }
 
 template <typename T>
 QkvGradients<T> GpuProblem<T>::gradients() const {
-  const QkvGradients<T> d = problem_->gradients();
+  const QkvGradients<T> d = original_->gradients();
   return {dq_.Translate(d.dq), dk_.Translate(d.dk), dv_.Translate(d.dv)};
 }
 
@@ -69,7 +69,7 @@ QkvOutputs<T> GpuProblem<T>::outputs() const {
 
 template <typename T>
 PackedGradients<T> GpuProblem<T>::packed_gradients() const {
-  const PackedGradients<T> out = problem_->Gradients(host_);
+  const PackedGradients<T> out = original_->Gradients(host_);
   return {dpacked_out_.Translate(out.dpacked), dq_weight_out_.Translate(out.dq_weight_per_group),
           dk_weight_out_.Translate(out.dk_weight_per_group)};
 }
@@ -89,7 +89,7 @@ QkvLaunch GpuProblem<T>::launch(CUstream_st* stream) const {
 
 template <typename T>
 absl::Status GpuProblem<T>::Reset(const Problem<T>& problem) {
-  problem_ = &problem;
+  contents_ = &problem;
   const QkvInputs<T> in = problem.inputs();
   const QkvGradients<T> d = problem.gradients();
   HW_RETURN_IF_ERROR(packed_.Upload(in.packed.data));
@@ -127,8 +127,8 @@ absl::Status GpuProblem<T>::PoisonPositions() {
 
 template <typename T>
 absl::StatusOr<Results<T>> GpuProblem<T>::Download() const {
-  const QkvInputs<T> in = problem_->inputs();
-  const QkvGradients<T> d = problem_->gradients();
+  const QkvInputs<T> in = contents_->inputs();
+  const QkvGradients<T> d = contents_->gradients();
   HW_RETURN_IF_ERROR(packed_.CheckEqual(in.packed.data, "packed"));
   HW_RETURN_IF_ERROR(dq_.CheckEqual(d.dq.data, "dq"));
   HW_RETURN_IF_ERROR(dk_.CheckEqual(d.dk.data, "dk"));

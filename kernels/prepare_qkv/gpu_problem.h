@@ -23,10 +23,10 @@ namespace headwise {
 template <typename T>
 class GpuProblem {
  public:
-  // The problem must outlive this object.
+  // Problems must outlive this object.
   static absl::StatusOr<GpuProblem> Create(const Problem<T>& problem);
 
-  const QkvPreparation& op() const { return problem_->op(); }
+  const QkvPreparation& op() const { return original_->op(); }
   // All in device memory. `positions` is empty: the launch has them.
   QkvInputs<T> inputs() const;
   QkvGradients<T> gradients() const;
@@ -47,8 +47,9 @@ class GpuProblem {
   absl::StatusOr<std::int64_t> FirstBadToken() const;
 
  private:
-  const Problem<T>* problem_ = nullptr;
-  Results<T> host_;  // what the outputs' mirrors are mirrors of
+  const Problem<T>* original_ = nullptr;  // whose matrices the mirrors are mirrors of
+  const Problem<T>* contents_ = nullptr;  // what the inputs are now
+  Results<T> host_;                       // what the outputs' mirrors are mirrors of
   DeviceMirror packed_, dq_, dk_, dv_, q_weight_, k_weight_, cos_, sin_;
   DeviceMirror q_out_, k_out_, v_out_, dpacked_out_, dq_weight_out_, dk_weight_out_;
   std::vector<std::int64_t> host_positions_;
