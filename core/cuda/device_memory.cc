@@ -51,6 +51,11 @@ absl::Status CopyToHost(void* host, const void* device, std::int64_t bytes) {
   return Copy(host, device, bytes, cudaMemcpyDeviceToHost);
 }
 
+absl::Status CopyOnDevice(void* to, const void* from, std::int64_t bytes, CUstream_st* stream) {
+  return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream),
+                    "cudaMemcpyAsync");
+}
+
 absl::Status FillDevice(void* device, unsigned char byte, std::int64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
   HW_RETURN_IF_ERROR(Synchronize());

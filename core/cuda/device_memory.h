@@ -5,8 +5,8 @@
 //   ... kernels ...
 //   HW_RETURN_IF_ERROR(CopyToHost(host.data(), memory.data(), bytes));
 //
-// The copies and the fill are for setting up and looking at results, not for a hot path: each first
-// waits for everything on the device and returns when it is done.
+// The copies with the host and the fill are for setting up and looking at results, not for a hot
+// path: each first waits for everything on the device and returns when it is done.
 #ifndef HEADWISE_CORE_CUDA_DEVICE_MEMORY_H_
 #define HEADWISE_CORE_CUDA_DEVICE_MEMORY_H_
 
@@ -17,6 +17,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+
+struct CUstream_st;
 
 namespace headwise {
 
@@ -47,6 +49,8 @@ class DeviceMemory {
 absl::Status CopyToDevice(void* device, const void* host, std::int64_t bytes);
 absl::Status CopyToHost(void* host, const void* device, std::int64_t bytes);
 absl::Status FillDevice(void* device, unsigned char byte, std::int64_t bytes);
+// Within the device, by CUDA's own copy. Enqueued: does not wait, and can be captured.
+absl::Status CopyOnDevice(void* to, const void* from, std::int64_t bytes, CUstream_st* stream);
 
 // DeviceArray<T>: DeviceMemory as elements.
 template <typename T>

@@ -22,6 +22,10 @@ absl::Status ReduceHeadNormGradient(RowSpan<const float> per_group, absl::Span<f
   return cuda_emulated::ReduceHeadNormGradient(per_group, out, stream);
 }
 
+absl::Status CopyVectors(const void* from, void* to, std::int64_t bytes, CUstream_st* stream) {
+  return cuda_emulated::CopyVectors(from, to, bytes, stream);
+}
+
 template <typename T>
 absl::Status PrepareQkvUnfused(const QkvPreparation& op, const QkvInputs<T>& in,
                                const QkvOutputs<T>& out, const UnfusedWorkspace<T>& workspace,

@@ -289,6 +289,27 @@ __global__ void __launch_bounds__(kThreads)
   StoreChunk(to + at + kHalf, b);
 }
 
+// --- A copy --------------------------------------------------------------------------------------
+
+// Four vectors of a thread in flight.
+constexpr int kCopyVectors = 4;
+__global__ void __launch_bounds__(kThreads)
+    Copy(const uint4* from, uint4* to, std::int64_t vectors) {
+  const std::int64_t first =
+      static_cast<std::int64_t>(blockIdx.x) * kCopyVectors * kThreads + threadIdx.x;
+  uint4 values[kCopyVectors];
+#pragma unroll
+  for (int i = 0; i < kCopyVectors; ++i) {
+    const std::int64_t at = first + i * kThreads;
+    if (at < vectors) values[i] = LoadStreaming(from + at);
+  }
+#pragma unroll
+  for (int i = 0; i < kCopyVectors; ++i) {
+    const std::int64_t at = first + i * kThreads;
+    if (at < vectors) StoreStreaming(to + at, values[i]);
+  }
+}
+
 // --- Launchers -----------------------------------------------------------------------------------
 
 unsigned Blocks(std::int64_t threads) {
@@ -451,6 +472,14 @@ absl::Status PrepareQkvBackwardUnfused(const QkvPreparation& op, const QkvInputs
                                         Plain(out.dpacked)));
   const auto f = op.layout.head_dim() == 64 ? Backward<T, 64> : Backward<T, 128>;
   return f(op, in, gradients, out, workspace, launch);
+}
+
+absl::Status CopyVectors(const void* from, void* to, std::int64_t bytes, CUstream_st* stream) {
+  if (bytes == 0) return absl::OkStatus();
+  const std::int64_t vectors = bytes / std::int64_t{sizeof(uint4)};
+  HW_LAUNCH(Copy, Blocks((vectors + kCopyVectors - 1) / kCopyVectors), kThreads, 0, stream,
+            static_cast<const uint4*>(from), static_cast<uint4*>(to), vectors);
+  return LaunchStatus("Copy");
 }
 
 #define HW_INSTANTIATE(T)                                                                   \

@@ -34,8 +34,26 @@ struct UnfusedWorkspace {
   float* partials;  // UnfusedPartials() floats; backward with norm weights only
 };
 
-// Partial gradients of the norm weights: of each head and of each kv group in every tile of tokens.
+// Elements of all those tensors together, and partial gradients of the norm weights: of each head
+// and of each kv group in every tile of tokens.
+std::int64_t UnfusedElements(const QkvPreparation& op, std::int64_t tokens);
 std::int64_t UnfusedPartials(const QkvPreparation& op, std::int64_t tokens);
+
+// The tensors one behind the other in `elements`.
+template <typename T>
+UnfusedWorkspace<T> MakeUnfusedWorkspace(const QkvPreparation& op, std::int64_t tokens, T* elements,
+                                         float* partials) {
+  const std::int64_t q = tokens * op.layout.query_heads() * op.layout.head_dim();
+  const std::int64_t k = tokens * op.layout.kv_heads() * op.layout.head_dim();
+  T* const ks = elements + 3 * q;
+  return {.q = elements,
+          .k = ks,
+          .q_norm = elements + q,
+          .k_norm = ks + k,
+          .dq = elements + 2 * q,
+          .dk = ks + 2 * k,
+          .partials = partials};
+}
 
 #define HW_DECLARE_UNFUSED                                                                       \
   template <typename T>                                                                          \
@@ -46,7 +64,9 @@ std::int64_t UnfusedPartials(const QkvPreparation& op, std::int64_t tokens);
   absl::Status PrepareQkvBackwardUnfused(                                                        \
       const QkvPreparation& op, const QkvInputs<T>& in, const QkvGradients<T>& gradients,        \
       const PackedGradients<T>& out, const UnfusedWorkspace<T>& workspace,                       \
-      const QkvLaunch& launch);
+      const QkvLaunch& launch);                                                                  \
+  /* A copy of a multiple of 16 bytes between multiples of 16: the benchmark's ceiling. */       \
+  absl::Status CopyVectors(const void* from, void* to, std::int64_t bytes, CUstream_st* stream);
 namespace cuda {
 HW_DECLARE_UNFUSED
 }  // namespace cuda

@@ -13,43 +13,40 @@
 namespace headwise {
 namespace {
 
-// Poisoned.
+// Poisoned; each tensor a region of its own.
 template <typename T>
 class Workspace {
  public:
   explicit Workspace(const Problem<T>& problem)
-      : q_(problem.gradients().dq.size(), Narrow<T>(-1e30f)),
-        k_(problem.gradients().dk.size(), Narrow<T>(-1e30f)),
-        q_norm_(q_),
-        k_norm_(k_),
-        dq_(q_),
-        dk_(k_),
-        partials_(UnfusedPartials(problem.op(), problem.gradients().dq.rows), -1e30f) {}
+      : q_size_(problem.gradients().dq.size()),
+        k_size_(problem.gradients().dk.size()),
+        elements_(UnfusedElements(problem.op(), problem.gradients().dq.rows), Narrow<T>(-1e30f)),
+        partials_(UnfusedPartials(problem.op(), problem.gradients().dq.rows), -1e30f),
+        workspace_(MakeUnfusedWorkspace(problem.op(), problem.gradients().dq.rows, elements_.data(),
+                                        partials_.data())) {}
 
-  UnfusedWorkspace<T> get() {
-    return {q_.data(),  k_.data(),  q_norm_.data(),  k_norm_.data(),
-            dq_.data(), dk_.data(), partials_.data()};
-  }
-  void AddRegions(emulation::Session& session) {
-    const auto add = [&](const char* name, auto& values) {
-      if (values.empty()) return;
-      session.AddRegion(name, values.data(),
-                        static_cast<std::int64_t>(values.size() * sizeof(values[0])),
+  const UnfusedWorkspace<T>& get() const { return workspace_; }
+  void AddRegions(emulation::Session& session) const {
+    const auto add = [&](const char* name, const auto* data, std::int64_t size) {
+      if (size == 0) return;
+      session.AddRegion(name, data, size * static_cast<std::int64_t>(sizeof(*data)),
                         emulation::Access::kReadWrite);
     };
-    add("split q", q_);
-    add("split k", k_);
-    add("normed q", q_norm_);
-    add("normed k", k_norm_);
-    add("split dq", dq_);
-    add("split dk", dk_);
-    add("partials", partials_);
+    add("split q", workspace_.q, q_size_);
+    add("split k", workspace_.k, k_size_);
+    add("normed q", workspace_.q_norm, q_size_);
+    add("normed k", workspace_.k_norm, k_size_);
+    add("split dq", workspace_.dq, q_size_);
+    add("split dk", workspace_.dk, k_size_);
+    add("partials", workspace_.partials, static_cast<std::int64_t>(partials_.size()));
   }
 
  private:
+  std::int64_t q_size_, k_size_;
   // std::allocator aligns to 16 bytes, which is what the kernels need.
-  std::vector<T> q_, k_, q_norm_, k_norm_, dq_, dk_;
+  std::vector<T> elements_;
   std::vector<float> partials_;
+  UnfusedWorkspace<T> workspace_;
 };
 
 template <typename T>
@@ -126,6 +123,16 @@ TYPED_TEST(EmulatedUnfused, EveryKindOfValueInAnyThreadOrder) {
   for (const Values values : kAllValues) {
     this->Check({.values = values},
                 {.order = emulation::ThreadOrder::kRandom, .seed = 7, .preempt = 0.1});
+  }
+}
+
+TEST(EmulatedCopy, CopiesWhatItIsGivenAndNoMore) {
+  for (const std::int64_t vectors : {0, 1, 255, 256, 1024, 1025, 3000}) {
+    std::vector<float> from(4 * vectors + 4), to(from.size(), -1);
+    for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i);
+    ASSERT_TRUE(cuda_emulated::CopyVectors(from.data(), to.data(), 16 * vectors, nullptr).ok());
+    for (std::int64_t i = 0; i < 4; ++i) from[4 * vectors + i] = -1;
+    EXPECT_EQ(to, from) << vectors;
   }
 }
 

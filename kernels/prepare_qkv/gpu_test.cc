@@ -374,15 +374,12 @@ TYPED_TEST(GpuUnfused, ReturnsTheSameBits) {
                .pairing = rope ? std::optional(RotaryPairing::kHalf) : std::nullopt});
           absl::StatusOr<GpuProblem<T>> gpu = GpuProblem<T>::Create(problem);
           ASSERT_TRUE(gpu.ok()) << gpu.status();
-          const std::int64_t q = problem.gradients().dq.size(), k = problem.gradients().dk.size();
-          const auto tensors = DeviceArray<T>::Allocate(3 * (q + k));
+          const auto tensors = DeviceArray<T>::Allocate(UnfusedElements(problem.op(), tokens));
           ASSERT_TRUE(tensors.ok()) << tensors.status();
           const auto partials = DeviceArray<float>::Allocate(UnfusedPartials(problem.op(), tokens));
           ASSERT_TRUE(partials.ok()) << partials.status();
-          T* const at = tensors->data();
-          const UnfusedWorkspace<T> workspace = {
-              at,         at + 3 * q,         at + q,          at + 3 * q + k,
-              at + 2 * q, at + 3 * q + 2 * k, partials->data()};
+          const UnfusedWorkspace<T> workspace =
+              MakeUnfusedWorkspace(problem.op(), tokens, tensors->data(), partials->data());
           HW_ASSERT_OK(cuda::PrepareQkvUnfused<T>(gpu->op(), gpu->inputs(), gpu->outputs(),
                                                   workspace, gpu->launch(nullptr)));
           HW_ASSERT_OK(cuda::PrepareQkvBackwardUnfused<T>(gpu->op(), gpu->inputs(),

@@ -51,6 +51,9 @@ absl::Status CopyToDevice(void* device, const void* host, std::int64_t bytes) {
 absl::Status CopyToHost(void* host, const void* device, std::int64_t bytes) {
   return CopyToDevice(host, device, bytes);
 }
+absl::Status CopyOnDevice(void* to, const void* from, std::int64_t bytes, CUstream_st*) {
+  return CopyToDevice(to, from, bytes);
+}
 absl::Status FillDevice(void* device, unsigned char byte, std::int64_t bytes) {
   if (bytes > 0) std::memset(device, byte, bytes);
   return absl::OkStatus();
