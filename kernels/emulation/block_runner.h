@@ -3,10 +3,15 @@
 //
 // A thread runs until it waits for others at a barrier or a warp operation, or until it breaks a
 // rule: then the block stops where it is, and no thread of it runs again.
+//
+// block_runner.cc runs blocks and chooses the next thread, waiting.cc has barriers and warp
+// operations, memory_checks.cc accesses to memory.
 #ifndef HEADWISE_KERNELS_EMULATION_BLOCK_RUNNER_H_
 #define HEADWISE_KERNELS_EMULATION_BLOCK_RUNNER_H_
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "kernels/emulation/block_memory.h"
 #include "kernels/emulation/emulation.h"
@@ -17,12 +22,21 @@
 #include "kernels/emulation/runtime.h"
 #include "kernels/emulation/shared_state.h"
 #include "kernels/emulation/traffic_log.h"
+#include "kernels/emulation/tsan_group.h"
 #include "kernels/emulation/vector_types.h"
 
 namespace headwise::emulation {
 
 class BlockRunner {
  public:
+  BlockRunner();
+  ~BlockRunner();
+  BlockRunner(const BlockRunner&) = delete;
+  BlockRunner& operator=(const BlockRunner&) = delete;
+
+  // The runner of the CUDA thread that calls; null outside of kernels.
+  static BlockRunner* Running();
+
   // All three outlive the launch.
   void StartLaunch(const LaunchRequest& request, const Options& options, const Regions& regions);
   // False if a thread broke a rule; finding() then says which.
@@ -35,15 +49,17 @@ class BlockRunner {
 
   // What runtime.h says, for the running thread.
   void TouchGlobal(const void* p, int bytes, Use use, Site site);
-  SharedRange StaticShared(const void* key, std::int64_t bytes);
+  SharedRange StaticShared(const void* key, std::int64_t bytes, Site site);
   SharedRange DynamicShared(std::int64_t byte_offset, int alignment, Site site);
   void TouchShared(const SharedRange& range, std::int64_t offset, int bytes, Use use, Site site);
   void Barrier(Site site);
   std::uint64_t WarpWait(WarpOperation operation, unsigned mask, std::uint64_t value, int source,
                          Site site);
-  int lane() const { return (current_ - threads_) & 31; }
-  [[noreturn]] void Fail(const Finding& finding);
+  int lane() const { return thread() & 31; }
+  // A finding of the running thread.
   Finding Broken(Rule rule, Site site) const;
+  // Ends the block.
+  [[noreturn]] void Fail(const Finding& finding);
 
  private:
   struct Thread {
@@ -56,20 +72,25 @@ class BlockRunner {
     std::uint8_t source;
     WarpOperation operation;
   };
-  struct Warp {
-    unsigned present;  // lanes that the block has
-    unsigned ready;    // may run
+  struct Warp {  // bits are lanes
+    unsigned present;
+    unsigned ready;
     unsigned waiting;  // at a warp operation
-    unsigned at_barrier;
     unsigned returned;
   };
+  // The region that the last access of a place of the kernel fell into.
+  struct LastRegion {
+    const void* site;
+    int region;
+  };
+  static constexpr int kLastRegions = 64;
 
   static void ThreadMain();
   void PrepareThreads();
-  void Return();  // the running thread has come to its end
-  void CompleteWarpOperation(Warp& warp, Thread* lanes, Thread& last);
-  void ReleaseBarrier();
+  // The running thread has come to its end.
+  [[noreturn]] void Return();
 
+  int thread() const { return static_cast<int>(current_ - threads_); }
   void MakeReady(int warp, unsigned lanes) {
     warps_[warp].ready |= lanes;
     if (lanes != 0) ready_warps_ |= 1u << warp;
@@ -79,24 +100,31 @@ class BlockRunner {
   // Runs others until the running thread is chosen again.
   void Yield();
   void RunOthersByChance();
-  void SwitchTo(Thread& to);
   void EnterThread(Thread& to);
-  void CheckStack(Site site);
   [[noreturn]] void ReportDeadlock();
   std::uint64_t Random();
 
-  // For TSan: what happens before a thread leaves a barrier, the even and the odd ones; before it came
-  // to a warp operation; before it leaves it.
-  static constexpr int kTagStep = 8;
-  char* BarrierTag(int parity) const { return tags_ + kTagStep * parity; }
-  char* CameTag(const Thread& t) const { return tags_ + kTagStep * (2 + 2 * (&t - threads_)); }
-  char* GoesTag(const Thread& t) const { return tags_ + kTagStep * (3 + 2 * (&t - threads_)); }
+  void CheckStack(Site site) {
+    const char* const frame = static_cast<const char*>(__builtin_frame_address(0));
+    if (frame < stack_limit_) [[unlikely]]
+      ReportOverflow(site);
+  }
+  [[noreturn]] void ReportOverflow(Site site);
+
+  void CheckWarpOperation(const Warp& warp);
+  void CompleteWarpOperation(Warp& warp, const Thread& last);
+  [[noreturn]] void ReportDifferentOperations(const Thread& one, const Thread& other);
+
+  [[noreturn]] void ReportGlobal(Rule rule, const void* p, int bytes, Use use, Site site);
+  [[noreturn]] void ReportShared(Rule rule, const SharedRange& range, std::int64_t offset,
+                                 int bytes, Use use, Site site);
 
   const LaunchRequest* request_ = nullptr;
   const Options* options_ = nullptr;
   const Regions* regions_ = nullptr;
   int thread_count_ = 0, warp_count_ = 0;
   std::uint64_t preempt_below_ = 0;  // of 2^32
+  bool has_regions_ = false;
 
   Fiber main_;
   Thread* current_ = nullptr;
@@ -106,21 +134,20 @@ class BlockRunner {
   int first_at_barrier_ = 0;  // thread
   unsigned barriers_ = 0;
   std::uint64_t random_ = 0;
-  bool failed_ = false, abandoned_ = false;
+  bool failed_ = false;
   Finding finding_;
-  char end_tag_ = 0;
-  char* tags_ = nullptr;  // of this block, for TSan
 
-  // The region that the last access of a place of the kernel fell into.
-  struct LastRegion {
-    const void* site;
-    int region;
-  };
-  LastRegion last_region_[64];
-
+  LastRegion last_region_[kLastRegions];
   SharedState shared_;
   TrafficLog traffic_;
-  BlockMemory memory_;
+  TsanLaunch tsan_launch_;
+  // Blocks use them in turn; without TSan there is one.
+  std::vector<std::unique_ptr<BlockMemory>> memories_;
+  std::vector<std::unique_ptr<TsanGroup>> groups_;
+  int group_count_ = 1;
+  std::int64_t blocks_run_ = 0;
+  BlockMemory* memory_ = nullptr;
+  TsanGroup* group_ = nullptr;
   Warp warps_[kMostThreads / 32];
   Thread threads_[kMostThreads];
 };

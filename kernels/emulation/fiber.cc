@@ -87,9 +87,7 @@ void Fiber::Switch(Fiber& from, Fiber& to) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&from.fake_stack_, to.stack_, to.stack_bytes_);
 #endif
-#if defined(HW_EMULATION_TSAN)
-  __tsan_switch_to_fiber(to.tsan_fiber_, __tsan_switch_to_fiber_no_sync);
-#endif
+  TsanSwitch(to.tsan_fiber_, /*ordered=*/false);
   from.Jump(to);
   from.Arrive();
 }
@@ -98,9 +96,7 @@ void Fiber::SwitchForGood(Fiber& from, Fiber& to) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(nullptr, to.stack_, to.stack_bytes_);
 #endif
-#if defined(HW_EMULATION_TSAN)
-  __tsan_switch_to_fiber(to.tsan_fiber_, __tsan_switch_to_fiber_no_sync);
-#endif
+  TsanSwitch(to.tsan_fiber_, /*ordered=*/false);
   from.Jump(to);
 }
 

@@ -1,8 +1,10 @@
 #include "kernels/emulation/finding.h"
 
 #include <string>
+#include <string_view>
 
 #include "absl/strings/str_format.h"
+#include "kernels/emulation/shared_state.h"
 
 namespace headwise::emulation {
 namespace {
@@ -12,7 +14,9 @@ std::string ToString(const Dim3& place) {
 }
 
 std::string ToString(const Site& site) {
-  return absl::StrFormat("%s:%d", site.file_name(), site.line());
+  std::string_view file = site.file_name();
+  if (file.starts_with("./")) file.remove_prefix(2);  // found by -iquote .
+  return absl::StrFormat("%s:%d", file, site.line());
 }
 
 std::string UseName(Use use) {
@@ -69,9 +73,13 @@ std::string What(const Finding& f, const Regions& regions) {
       return absl::StrFormat("misaligned shared memory: %s of %d bytes at byte %d of %d",
                              UseName(f.use), f.bytes, f.offset, f.value);
     case Rule::kSharedTooLarge:
-      return absl::StrFormat("block wants %d bytes of shared memory; a GPU has 232448", f.value);
+      return absl::StrFormat(
+          "block has %d bytes of static and %d of dynamic shared memory; a GPU has %d, of them "
+          "static "
+          "at most %d",
+          f.value, f.other_value, kMostShared, kMostSharedUnasked);
     case Rule::kStackOverflow:
-      return absl::StrFormat("stack overflow: a thread has %d bytes", f.value);
+      return absl::StrFormat("stack overflow: the emulation gives a thread %d bytes", f.value);
   }
   return "nothing";
 }

@@ -31,7 +31,7 @@ enum class Rule {
   kSharedBounds,      // bytes at `offset` of an array of `value` bytes
   kSharedUnwritten,   // the same
   kSharedMisaligned,  // the same
-  kSharedTooLarge,    // `value` bytes
+  kSharedTooLarge,    // `value` static bytes, `other_value` dynamic ones
   kStackOverflow,     // `value` bytes
 };
 

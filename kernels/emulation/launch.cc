@@ -64,10 +64,10 @@ class DynamicSharedLimits {
     limits_[kernel] = bytes;
   }
   std::int64_t For(const void* kernel) {
-    constexpr std::int64_t kWithoutAsking = 48 << 10;
     const std::lock_guard lock(mutex_);
     const auto limit = limits_.find(kernel);
-    return limit == limits_.end() ? kWithoutAsking : std::max(kWithoutAsking, limit->second);
+    return limit == limits_.end() ? kMostSharedUnasked
+                                  : std::max(kMostSharedUnasked, limit->second);
   }
 
  private:
@@ -98,15 +98,13 @@ std::string CheckShape(const LaunchRequest& r) {
         ToString(r.grid));
   }
   if (r.dynamic_shared_bytes < 0 || r.dynamic_shared_bytes > kMostShared) {
-    return absl::StrFormat("block wants %d bytes of shared memory; a GPU has %d",
+    return absl::StrFormat("block has %d bytes of dynamic shared memory; a GPU has %d",
                            r.dynamic_shared_bytes, kMostShared);
   }
   const std::int64_t limit = DynamicSharedLimits::Get().For(r.kernel);
   if (r.dynamic_shared_bytes > limit) {
     return absl::StrFormat(
-        "block wants %d bytes of dynamic shared memory; without cudaFuncSetAttribute the kernel "
-        "may "
-        "have %d",
+        "block has %d bytes of dynamic shared memory; cudaFuncSetAttribute allowed the kernel %d",
         r.dynamic_shared_bytes, limit);
   }
   return "";
@@ -218,7 +216,9 @@ std::string Run(const LaunchRequest& request, const Options& options, const Regi
             .blocks = BlockOrder(request.grid, options.order, seed)};
   work.stop = work.found_at = work.blocks.count();
   if (options.count_traffic) work.traffic.resize(regions.size());
-  const std::int64_t os_threads = std::min<std::int64_t>(options.os_threads, work.blocks.count());
+  // TSan has few threads, and fibers of one OS thread are as concurrent to it as any.
+  const std::int64_t os_threads =
+      kTsan ? 1 : std::min<std::int64_t>(options.os_threads, work.blocks.count());
   std::vector<std::thread> others;
   for (std::int64_t i = 1; i < os_threads; ++i) others.emplace_back([&] { RunBlocks(work); });
   RunBlocks(work);

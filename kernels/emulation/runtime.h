@@ -29,19 +29,16 @@ concept Movable =
 // Global memory at `p` is about to be touched: checks, counts, and may let other threads run first.
 void TouchGlobal(const void* p, int bytes, Use use, Site site);
 
-// Shared memory of the block, `count` elements of `element_bytes`. Static: the same for every
-// thread that comes with this `key`. Dynamic: from byte_offset to the end.
+// Shared memory of the block. Static: the same for every thread that comes with this `key`.
+// Dynamic: from byte_offset to the end.
 struct SharedRange {
   char* data;
   std::int64_t bytes;
 };
-SharedRange StaticShared(const void* key, std::int64_t bytes);
+SharedRange StaticShared(const void* key, std::int64_t bytes, Site site);
 SharedRange DynamicShared(std::int64_t byte_offset, int alignment, Site site);
 // Bytes [offset, offset + bytes) of the range are about to be touched.
 void TouchShared(const SharedRange& range, std::int64_t offset, int bytes, Use use, Site site);
-// The same for an address that TouchShared need not have seen: of an atomic operation.
-bool IsShared(const void* p);
-
 void Barrier(Site site);
 
 enum class WarpOperation : std::uint8_t { kSync, kShuffle, kBallot };

@@ -60,6 +60,12 @@ inline void TsanDestroyFiber([[maybe_unused]] void* fiber) {
   __tsan_destroy_fiber(fiber);
 #endif
 }
+// Just before the stacks are exchanged. Ordered: what came before happens before what comes.
+inline void TsanSwitch([[maybe_unused]] void* fiber, [[maybe_unused]] bool ordered) {
+#if defined(HW_EMULATION_TSAN)
+  __tsan_switch_to_fiber(fiber, ordered ? 0 : __tsan_switch_to_fiber_no_sync);
+#endif
+}
 // What happened before a release of a tag happens before what follows an acquire of it.
 inline void TsanRelease([[maybe_unused]] char* tag) {
 #if defined(HW_EMULATION_TSAN)

@@ -84,7 +84,8 @@ class SharedArray {
 #define HW_SHARED(T, name, count)                                                               \
   static constexpr char name##_key = 0;                                                         \
   const ::headwise::emulation::device::SharedArray<T> name(::headwise::emulation::StaticShared( \
-      &name##_key, (count) * static_cast<std::int64_t>(sizeof(T))))
+      &name##_key, (count) * static_cast<std::int64_t>(sizeof(T)),                              \
+      ::headwise::emulation::Site::current()))
 
 #define HW_DYNAMIC_SHARED(T, name, byte_offset)                                                  \
   const ::headwise::emulation::device::SharedArray<T> name(::headwise::emulation::DynamicShared( \

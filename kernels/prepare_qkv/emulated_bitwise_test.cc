@@ -13,6 +13,8 @@
 #include "kernels/common/testing/pairwise.h"
 #include "kernels/prepare_qkv/emulated_problem.h"
 
+// One case in so many, in one thread order each and with at most 130 tokens: for the sanitizers,
+// which take a hundred times as long.
 #ifndef HW_ONE_CASE_IN
 #define HW_ONE_CASE_IN 1
 #endif
@@ -101,27 +103,34 @@ std::vector<Case> Cases() {
   return cases;
 }
 
+constexpr bool kAllOrders = HW_ONE_CASE_IN == 1;
+
 template <typename T>
 void CheckStorage(const Case& c) {
   const Problem<T> problem(c.shape);
   const bool device_positions = c.device_positions && problem.op().rotary != nullptr;
   const Results<T> expected = problem.RunReference();
-  for (const emulation::ThreadOrder order : kOrders) {
+  for (std::size_t i = 0; i < std::size(kOrders); ++i) {
+    if (!kAllOrders && i != c.shape.seed % std::size(kOrders)) continue;
+    const emulation::ThreadOrder order = kOrders[i];
     SCOPED_TRACE(testing::Message() << c.shape << " bf16=" << c.bf16 << " device_positions="
                                     << c.device_positions << " order=" << static_cast<int>(order));
-    const auto actual = RunEmulated(
-        problem,
-        {.order = order,
-         .seed = c.shape.seed,
-         .os_threads = c.os_threads,
-         .preempt = order == emulation::ThreadOrder::kRandom ? kPreempt : 0},
-        device_positions);
+    const auto actual =
+        RunEmulated(problem,
+                    {.order = order,
+                     .seed = c.shape.seed,
+                     .os_threads = c.os_threads,
+                     .preempt = order == emulation::ThreadOrder::kRandom ? kPreempt : 0},
+                    device_positions);
     ASSERT_TRUE(actual.ok()) << actual.status();
     ASSERT_EQ(Difference(*actual, expected), "");
   }
 }
 
-void Check(const Case& c) { c.bf16 ? CheckStorage<BFloat16>(c) : CheckStorage<float>(c); }
+void Check(Case c) {
+  if (!kAllOrders) c.shape.tokens = std::min<std::int64_t>(c.shape.tokens, 130);
+  c.bf16 ? CheckStorage<BFloat16>(c) : CheckStorage<float>(c);
+}
 
 constexpr int kParts = 16;
 class EmulatedBits : public testing::TestWithParam<int> {};

@@ -94,9 +94,11 @@ struct ForwardArguments {
   Heads heads;
   HeadMaths maths;
   Rotation rotation;
-  int heads_per_token;  // H + 2G, or H + G where v stays in place
-  int warps_per_token;  // of the vector mapping
-  bool paired;          // of the other mapping: two elements may move at once
+  int heads_per_token;        // H + 2G, or H + G where v stays in place
+  int heads_per_group;        // H/G + 2, or H/G + 1
+  unsigned group_reciprocal;  // Reciprocal(heads_per_group)
+  int warps_per_token;        // of the vector mapping
+  bool paired;                // of the other mapping: two elements may move at once
 };
 
 template <typename T>
@@ -115,13 +117,27 @@ struct BackwardArguments {
   bool paired;
 };
 
+// Division of numbers below 2^16 by one multiplication: i / d is the upper half of i Reciprocal(d),
+// because i times the rounding error, less than d, stays below 2^32. 2 <= d < 2^16.
+__host__ __device__ constexpr unsigned Reciprocal(int d) { return (0xffffffffu / d) + 1u; }
+inline constexpr int kMaxReciprocal = 0xffff;
+
+// i / d for a number of units that nearly always has 32 bits, where division is several times
+// cheaper.
+__device__ __forceinline__ std::int64_t DivideUnits(std::int64_t i, int d) {
+  if (i >> 32 == 0) return static_cast<unsigned>(i) / static_cast<unsigned>(d);
+  return i / d;
+}
+
 // Head i of the heads_per_token heads of a token, in the order of the packed row.
 template <typename T>
 __device__ HeadPlace PlaceInToken(const ForwardArguments<T>& a, int i) {
   const Heads& heads = a.heads;
   if (heads.interleaved) {
-    const int per_group = heads.group_size + (a.v.data != nullptr ? 2 : 1);
-    return PlaceInGroup(heads, i / per_group, i % per_group);
+    const int group =
+        static_cast<int>(a.heads_per_token <= kMaxReciprocal ? __umulhi(i, a.group_reciprocal)
+                                                             : i / a.heads_per_group);
+    return PlaceInGroup(heads, group, i - group * a.heads_per_group);
   }
   if (i < heads.query_heads) return {Role::kQuery, i, i};
   if (i < heads.query_heads + heads.kv_heads) return {Role::kKey, i - heads.query_heads, i};

@@ -71,7 +71,9 @@ absl::Status PrepareQkv(const QkvPreparation& op, const QkvInputs<T>& in, const 
       .heads = MakeHeads(layout),
       .maths = MakeMaths(op),
       .rotation = MakeRotation(op, launch),
-      .heads_per_token = static_cast<int>(layout.slots() - (writes_v ? 0 : layout.kv_heads()))};
+      .heads_per_token = static_cast<int>(layout.slots() - (writes_v ? 0 : layout.kv_heads())),
+      .heads_per_group = static_cast<int>(layout.group_size() + (writes_v ? 2 : 1))};
+  a.group_reciprocal = Reciprocal(a.heads_per_group);
   const auto aligned = [&](int bytes) {
     return AlignedTo(bytes, in.packed) && AlignedTo(bytes, out.q) && AlignedTo(bytes, out.k) &&
            (!writes_v || AlignedTo(bytes, out.v));

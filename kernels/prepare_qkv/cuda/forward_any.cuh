@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kAnyForwardThreads)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const std::int64_t unit =
       static_cast<std::int64_t>(blockIdx.x) * (kAnyForwardThreads / 32) + warp;
-  const std::int64_t token = unit / a.heads_per_token;
+  const std::int64_t token = DivideUnits(unit, a.heads_per_token);
   if (token >= a.tokens) return;  // whole warps; the block has no barrier
   const HeadPlace place = PlaceInToken(a, static_cast<int>(unit - token * a.heads_per_token));
   const int head_dim = a.heads.head_dim, rotary_dim = a.rotation.rotary_dim;

@@ -27,24 +27,30 @@ __global__ void __launch_bounds__(kForwardThreads, 4)
     PrepareQkvForwardVector(const ForwardArguments<T> a) {
   using ATeam = Team<kDim, kRope>;
   constexpr int kHeads = kForwardHeads<T>;
-  HW_SHARED(float4, table, kForwardThreads / 32 * kDim / 4);  // a row for each warp
+  // For each warp a row of the table, then the effective weights of q and of k.
+  constexpr int kQuads = kDim / 4;
+  HW_SHARED(float4, staged, kForwardThreads / 32 * 3 * kQuads);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const std::int64_t unit = static_cast<std::int64_t>(blockIdx.x) * (kForwardThreads / 32) + warp;
-  const std::int64_t token = unit / a.warps_per_token;
+  const std::int64_t token = DivideUnits(unit, a.warps_per_token);
   if (token >= a.tokens) return;  // whole warps; the block has no barrier
   const ATeam team(lane, a.rotation.rotary_dim);
   const int begin =
       static_cast<int>(unit - token * a.warps_per_token) * kForwardHeadsPerWarp<T, kDim> +
       lane / ATeam::kLanes;
 
-  const int row = warp * (kDim / 4);
+  const int row = warp * 3 * kQuads, weights = row + kQuads;
   if constexpr (kRope != Rope::kNone) {
     std::int64_t position;
     if (!FindTableRow(a.rotation, token, begin == 0 && lane == 0, position)) return;
     if (lane < a.rotation.rotary_dim / 4) {
-      table[row + lane] = LoadTableQuad(a.rotation, position, lane);
+      staged[row + lane] = LoadTableQuad(a.rotation, position, lane);
     }
+  }
+  for (int i = lane; i < 2 * kQuads; i += 32) {
+    staged[weights + i] =
+        LoadWeightQuad(a.maths, i < kQuads ? a.q_weight : a.k_weight, i < kQuads ? i : i - kQuads);
   }
 
   HeadPlace places[kHeads];
@@ -62,9 +68,7 @@ __global__ void __launch_bounds__(kForwardThreads, 4)
       x[j][1].Clear();
     }
   }
-  LaneValues q_weights;
-  LoadWeights(a.maths, a.q_weight, team.chunk(0), team.chunk(1), q_weights);
-  if constexpr (kRope != Rope::kNone) __syncwarp();
+  __syncwarp();
 
   float roots[kHeads];
 #pragma unroll
@@ -93,16 +97,18 @@ __global__ void __launch_bounds__(kForwardThreads, 4)
       x[j][0].Unpack(y.chunk[0]);
       x[j][1].Unpack(y.chunk[1]);
       if (a.maths.norm) {
-        LaneValues w = q_weights;
-        float scale = a.maths.query_scale;
-        if (places[j].role == Role::kKey) {
-          LoadWeights(a.maths, a.k_weight, team.chunk(0), team.chunk(1), w);
-          scale = 1.0f;
+        const bool key = places[j].role == Role::kKey;
+        const float scale = key ? 1.0f : a.maths.query_scale;
+        LaneValues w;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int quad = weights + (key ? kQuads : 0) + 2 * team.chunk(i);
+          SpreadQuads(staged[quad], staged[quad + 1], w.chunk[i]);
         }
         Normalize<T>(a.maths, roots[j], w.chunk[0], scale, y.chunk[0]);
         Normalize<T>(a.maths, roots[j], w.chunk[1], scale, y.chunk[1]);
       }
-      team.Apply(table, row, y,
+      team.Apply(staged, row, y,
                  [](float& y1, float& y2, float cos, float sin) { Rotate(y1, y2, cos, sin); });
       x[j][0].Pack(y.chunk[0]);
       x[j][1].Pack(y.chunk[1]);

@@ -168,24 +168,27 @@ class Team {
   int chunk_[2];
 };
 
-// w' of the lane's elements; `weight` [D] is read where the norm has one.
+// w' of elements 4i to 4i + 3; `weight` [D] is read where the norm has one.
+__device__ __forceinline__ float4 LoadWeightQuad(const HeadMaths& maths, const float* weight,
+                                                 int i) {
+  if (!maths.weighted) return make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+  const float4 w = LoadCached(reinterpret_cast<const float4*>(weight) + i);
+  return make_float4(EffectiveWeight(maths, w.x), EffectiveWeight(maths, w.y),
+                     EffectiveWeight(maths, w.z), EffectiveWeight(maths, w.w));
+}
+
+__device__ __forceinline__ void SpreadQuads(float4 a, float4 b, float (&x)[8]) {
+  x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
+  x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+}
+
+// w' of the lane's elements.
 __device__ __forceinline__ void LoadWeights(const HeadMaths& maths, const float* weight, int chunk0,
                                             int chunk1, LaneValues& w) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float4 v = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
-      if (maths.weighted) {
-        v = LoadCached(reinterpret_cast<const float4*>(weight) + 2 * (i == 0 ? chunk0 : chunk1) +
-                       half);
-        v = make_float4(EffectiveWeight(maths, v.x), EffectiveWeight(maths, v.y),
-                        EffectiveWeight(maths, v.z), EffectiveWeight(maths, v.w));
-      }
-      w.chunk[i][4 * half] = v.x, w.chunk[i][4 * half + 1] = v.y;
-      w.chunk[i][4 * half + 2] = v.z, w.chunk[i][4 * half + 3] = v.w;
-    }
-  }
+  SpreadQuads(LoadWeightQuad(maths, weight, 2 * chunk0),
+              LoadWeightQuad(maths, weight, 2 * chunk0 + 1), w.chunk[0]);
+  SpreadQuads(LoadWeightQuad(maths, weight, 2 * chunk1),
+              LoadWeightQuad(maths, weight, 2 * chunk1 + 1), w.chunk[1]);
 }
 
 // Quad i of a table row, cos then sin: what is staged in shared memory.

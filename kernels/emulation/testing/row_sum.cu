@@ -1,5 +1,5 @@
 #include "kernels/emulation/cuda_kernel.h"
-#include "kernels/emulation/row_sum.h"
+#include "kernels/emulation/testing/row_sum.h"
 
 namespace headwise::HW_CUDA_NAMESPACE {
 namespace {

@@ -1,6 +1,6 @@
 // A small kernel with a bit of everything, for the emulation's tests.
-#ifndef HEADWISE_KERNELS_EMULATION_ROW_SUM_H_
-#define HEADWISE_KERNELS_EMULATION_ROW_SUM_H_
+#ifndef HEADWISE_KERNELS_EMULATION_TESTING_ROW_SUM_H_
+#define HEADWISE_KERNELS_EMULATION_TESTING_ROW_SUM_H_
 
 #include "absl/status/status.h"
 
@@ -18,4 +18,4 @@ HW_DECLARE_ROW_SUM
 }  // namespace headwise::cuda_emulated
 #undef HW_DECLARE_ROW_SUM
 
-#endif  // HEADWISE_KERNELS_EMULATION_ROW_SUM_H_
+#endif  // HEADWISE_KERNELS_EMULATION_TESTING_ROW_SUM_H_
