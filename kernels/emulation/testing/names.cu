@@ -59,7 +59,7 @@ __device__ T UseAtomics(T* p, T value) {
   const T old = atomicAdd(p, value);
   atomicMin(p + 1, value);
   atomicMax(p + 2, value);
-  T seen = LoadGlobal(p + 3), expected;
+  T seen = 0, expected;
   do {
     expected = seen;
     seen = atomicCAS(p + 3, expected, expected + 1);
