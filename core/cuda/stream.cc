@@ -71,8 +71,8 @@ absl::StatusOr<double> CudaEvent::Seconds(const CudaEvent& begin, const CudaEven
   return 1e-3 * static_cast<double>(milliseconds);
 }
 
-absl::StatusOr<CudaGraph> CudaGraph::Capture(const CudaStream& stream,
-                                             std::function<absl::Status(CUstream_st*)> enqueue) {
+absl::StatusOr<CudaGraph> CudaGraph::Capture(
+    const CudaStream& stream, const std::function<absl::Status(CUstream_st*)>& enqueue) {
   HW_RETURN_IF_ERROR(
       CudaStatus(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal),
                  "cudaStreamBeginCapture"));

@@ -64,8 +64,8 @@ class CudaGraph {
   // What `enqueue` puts on the stream that it is given, which is `stream`, runs only when the graph
   // is launched. Its error is returned; so is one for what cannot be captured, an allocation, say,
   // or a wait.
-  static absl::StatusOr<CudaGraph> Capture(const CudaStream& stream,
-                                           std::function<absl::Status(CUstream_st*)> enqueue);
+  static absl::StatusOr<CudaGraph> Capture(
+      const CudaStream& stream, const std::function<absl::Status(CUstream_st*)>& enqueue);
 
   absl::Status Launch(const CudaStream& stream) const;
   // Kernel launches in it; copies and fills do not count.

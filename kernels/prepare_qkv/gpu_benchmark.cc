@@ -17,7 +17,9 @@
 // --json writes all of it. --dump writes inputs and outputs of one size for
 // tools/gpu_check/torch_compare.py: DIRECTORY/LAYER.ROUNDING.safetensors, LAYER rope or nope, ROUNDING
 // after_weight or only_at_end. Exits 1 on an error, 3 if there is no GPU.
+#include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -267,4 +269,14 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace headwise
 
-int main(int argc, char** argv) { return headwise::Main(argc, argv); }
+// The code throws nothing itself; the libraries may.
+int main(int argc, char** argv) {
+  try {
+    return headwise::Main(argc, argv);
+  } catch (const std::exception& exception) {
+    std::fprintf(stderr, "gpu_benchmark: %s\n", exception.what());
+  } catch (...) {
+    std::fprintf(stderr, "gpu_benchmark: an exception without a message\n");
+  }
+  return 1;
+}

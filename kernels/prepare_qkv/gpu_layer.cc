@@ -21,8 +21,8 @@ std::vector<BFloat16> RandomValues(std::int64_t size, std::uint32_t seed) {
 }
 
 template <typename T>
-absl::Status CopyOut(const char* name, const T* device, Shape shape, Named& named) {
-  Tensor tensor = Tensor::Empty(std::move(shape), kDType<T>, Device::kCpu);
+absl::Status CopyOut(const char* name, const T* device, const Shape& shape, Named& named) {
+  Tensor tensor = Tensor::Empty(shape, kDType<T>, Device::kCpu);
   HW_RETURN_IF_ERROR(CopyToHost(tensor.raw_data(), device, tensor.bytes()));
   named.emplace_back(name, std::move(tensor));
   return absl::OkStatus();

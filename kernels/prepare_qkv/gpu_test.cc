@@ -80,12 +80,14 @@ TYPED_TEST(GpuBits, RowsDoNotDependOnTheLaunch) {
     const Problem<T> problem({.tokens = 70, .head_dim = head_dim});
     absl::StatusOr<GpuProblem<T>> gpu = GpuProblem<T>::Create(problem);
     ASSERT_TRUE(gpu.ok()) << gpu.status();
-    for (const auto& [begin, count] : {std::pair{0, 1}, {1, 3}, {4, 60}, {64, 6}}) {
-      const auto slice = [&](auto rows) { return rows.Rows(begin, count); };
+    for (const auto& [first, size] : {std::pair{0, 1}, {1, 3}, {4, 60}, {64, 6}}) {
+      const auto slice = [begin = first, count = size](auto rows) {
+        return rows.Rows(begin, count);
+      };
       QkvInputs<T> in = gpu->inputs();
       in.packed = slice(in.packed);
       QkvLaunch launch = gpu->launch(nullptr);
-      launch.positions += begin;
+      launch.positions += first;
       QkvOutputs<T> out = gpu->outputs();
       out = {slice(out.q), slice(out.k), slice(out.v)};
       HW_ASSERT_OK(cuda::PrepareQkv<T>(gpu->op(), in, out, launch));
@@ -109,7 +111,7 @@ enum class Rest { kZero, kCanaries };
 template <typename T>
 GuardedRows<T> Without(RowSpan<const T> rows, const std::vector<std::int64_t>& left_out,
                        Rest rest) {
-  const GuardedRows<T> copy(rows.rows, rows.width, 0, 0);
+  GuardedRows<T> copy(rows.rows, rows.width, 0, 0);
   for (std::int64_t t = 0; t < rows.rows; ++t) {
     if (std::find(left_out.begin(), left_out.end(), t) == left_out.end()) {
       std::copy_n(rows.row(t), rows.width, copy.span().row(t));
@@ -176,7 +178,7 @@ TYPED_TEST(GpuBits, AGraphReplaysWithOtherInputs) {
     const absl::StatusOr<CudaGraph> graph =
         CudaGraph::Capture(*stream, [&](CUstream_st* s) -> absl::Status {
           const QkvLaunch launch = gpu->launch(s);
-          const absl::Status forward =
+          absl::Status forward =
               cuda::PrepareQkv<T>(gpu->op(), gpu->inputs(), gpu->outputs(), launch);
           if (!forward.ok()) return forward;
           return cuda::PrepareQkvBackward<T>(gpu->op(), gpu->inputs(), gpu->gradients(),
@@ -234,7 +236,7 @@ TYPED_TEST_SUITE(GpuLarge, StorageTypes);
 template <typename T>
 absl::Status CopyRows(RowSpan<const T> host, RowSpan<T> device) {
   for (std::int64_t t = 0; t < host.rows; ++t) {
-    const absl::Status status =
+    absl::Status status =
         CopyToDevice(device.row(t), host.row(t), host.width * std::int64_t{sizeof(T)});
     if (!status.ok()) return status;
   }
@@ -243,7 +245,7 @@ absl::Status CopyRows(RowSpan<const T> host, RowSpan<T> device) {
 template <typename T>
 absl::Status CopyRowsBack(RowSpan<T> device, RowSpan<T> host) {
   for (std::int64_t t = 0; t < host.rows; ++t) {
-    const absl::Status status =
+    absl::Status status =
         CopyToHost(host.row(t), device.row(t), host.width * std::int64_t{sizeof(T)});
     if (!status.ok()) return status;
   }

@@ -75,9 +75,9 @@ absl::StatusOr<double> CudaEvent::Seconds(const CudaEvent& begin, const CudaEven
   return std::chrono::duration<double>(end.event_->recorded - begin.event_->recorded).count();
 }
 
-absl::StatusOr<CudaGraph> CudaGraph::Capture(const CudaStream&,
-                                             std::function<absl::Status(CUstream_st*)> enqueue) {
-  return CudaGraph(new CUgraphExec_st{std::move(enqueue)}, /*kernels=*/0);
+absl::StatusOr<CudaGraph> CudaGraph::Capture(
+    const CudaStream&, const std::function<absl::Status(CUstream_st*)>& enqueue) {
+  return CudaGraph(new CUgraphExec_st{enqueue}, /*kernels=*/0);
 }
 absl::Status CudaGraph::Launch(const CudaStream& stream) const {
   return graph_->enqueue(stream.get());
