@@ -88,11 +88,12 @@ std::string ToString(const Dim3& d) { return absl::StrFormat("(%u, %u, %u)", d.x
 
 // What no GPU would launch; empty if one would.
 std::string CheckShape(const LaunchRequest& r) {
-  if (r.block.Count() < 1 || r.block.Count() > kMostThreads || r.block.z > 64) {
+  if (std::max(r.block.x, r.block.y) > kMostThreads || r.block.z > 64 || r.block.Count() < 1 ||
+      r.block.Count() > kMostThreads) {
     return absl::StrFormat("block %s: a block has 1 to %d threads, at most 64 in z",
                            ToString(r.block), kMostThreads);
   }
-  if (r.grid.Count() < 1 || r.grid.x > 0x7fffffffu || r.grid.y > 65535 || r.grid.z > 65535) {
+  if (r.grid.x > 0x7fffffffu || r.grid.y > 65535 || r.grid.z > 65535 || r.grid.Count() < 1) {
     return absl::StrFormat(
         "grid %s: a grid has at least 1 block, at most 2147483647 in x, 65535 in y and in z",
         ToString(r.grid));
