@@ -46,6 +46,7 @@ class DecoderImpl final : public Decoder {
     return {.device = options_.device,
             .compute = options_.compute,
             .gemm = options_.gemm,
+            .kernels = options_.kernels,
             .pool = &pool,
             .storage = &storage_};
   }
@@ -237,6 +238,10 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(const ModelConfig& conf
   }
   if (options.compute == DType::kF64 && options.gemm != GemmBackend::kContract) {
     return absl::InvalidArgumentError("double precision needs the contract GEMM");
+  }
+  if (options.compute == DType::kF64 && options.kernels == Kernels::kCudaEmulated) {
+    return absl::InvalidArgumentError(
+        "double precision has no CUDA kernels to emulate: use F32 or BF16");
   }
   if (options.device == Device::kCuda) {
     return absl::UnimplementedError("the decoder runs on cpu and meta devices, not on cuda");

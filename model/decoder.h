@@ -32,6 +32,7 @@
 #include "kernels/common/thread_pool.h"
 #include "kernels/cross_entropy/cross_entropy.h"  // kIgnoredTarget
 #include "kernels/gemm/gemm.h"
+#include "model/ops.h"
 #include "optim/parameter.h"
 
 namespace headwise {
@@ -48,7 +49,8 @@ struct TokenBatch {
 struct DecoderOptions {
   DType compute = DType::kF32;  // kF32 or kBF16; kF64 for gradient tests (contract GEMM only)
   GemmBackend gemm = GemmBackend::kOneDnn;
-  Device device = Device::kCpu;  // kCpu or kMeta
+  Device device = Device::kCpu;     // kCpu or kMeta
+  Kernels kernels = Kernels::kCpu;  // kCudaEmulated: not with kF64
 };
 
 // Keys and values of the tokens seen so far, for a batch of rows that may differ in length.

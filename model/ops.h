@@ -34,11 +34,20 @@
 
 namespace headwise {
 
+// Which implementation of a kernel family runs on tensors in CPU memory. The bits are the same.
+enum class Kernels {
+  kCpu,
+  // Where a family has CUDA kernels, these, on the CPU (kernels/emulation): prepare_qkv. For tests
+  // and for developing kernels: some hundred times slower.
+  kCudaEmulated,
+};
+
 // Where and how ops run. Cheap to copy.
 struct OpContext {
   Device device = Device::kCpu;
   DType compute = DType::kF32;
   GemmBackend gemm = GemmBackend::kOneDnn;
+  Kernels kernels = Kernels::kCpu;
   ThreadPool* pool = nullptr;      // not owned; may be null on kMeta only
   StoragePool* storage = nullptr;  // not owned; null: every result is a fresh allocation
 

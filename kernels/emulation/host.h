@@ -11,9 +11,10 @@
 #include "kernels/emulation/launch.h"
 #include "kernels/emulation/vector_types.h"
 
+struct CUstream_st;  // as cuda_runtime.h has it
+
 namespace headwise::emulation::device {
 
-struct CUstream_st;
 using cudaStream_t = CUstream_st*;
 
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorLaunchFailure = 719 };

@@ -102,7 +102,7 @@ absl::Status CheckRows(const char* name, RowSpan<T> span, std::int64_t rows, std
 }
 
 template <typename T>
-absl::Status CheckInputs(const QkvPreparation& op, const QkvInputs<T>& in) {
+absl::Status CheckInputs(const QkvPreparation& op, const QkvInputs<T>& in, PositionsIn positions) {
   HW_RETURN_IF_ERROR(CheckFloatEnvironment());
   const std::int64_t dim = op.layout.head_dim();
   if (dim % 2 != 0 || dim > kMaxHeadDim) {
@@ -146,6 +146,13 @@ absl::Status CheckInputs(const QkvPreparation& op, const QkvInputs<T>& in) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "rotary: found rotary_dim %d, expected at most head_dim %d", op.rotary->rotary_dim(), dim));
   }
+  if (positions == PositionsIn::kDeviceMemory) {
+    if (in.positions.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "positions: found %d in host memory, expected none, because they are given in device "
+        "memory",
+        in.positions.size()));
+  }
   if (static_cast<std::int64_t>(in.positions.size()) != tokens) {
     return absl::InvalidArgumentError(
         absl::StrFormat("positions: found %d values, expected one for each of %d tokens (RoPE)",
@@ -166,8 +173,8 @@ absl::Status CheckInputs(const QkvPreparation& op, const QkvInputs<T>& in) {
 
 template <typename T>
 absl::Status ValidateForward(const QkvPreparation& op, const QkvInputs<T>& in,
-                             const QkvOutputs<T>& out) {
-  HW_RETURN_IF_ERROR(CheckInputs(op, in));
+                             const QkvOutputs<T>& out, PositionsIn positions) {
+  HW_RETURN_IF_ERROR(CheckInputs(op, in, positions));
   const std::int64_t tokens = in.packed.rows;
   const std::int64_t dim = op.layout.head_dim();
   const std::int64_t q_width = op.layout.query_heads() * dim;
@@ -184,8 +191,9 @@ absl::Status ValidateForward(const QkvPreparation& op, const QkvInputs<T>& in,
 
 template <typename T>
 absl::Status ValidateBackward(const QkvPreparation& op, const QkvInputs<T>& in,
-                              const QkvGradients<T>& gradients, const PackedGradients<T>& out) {
-  HW_RETURN_IF_ERROR(CheckInputs(op, in));
+                              const QkvGradients<T>& gradients, const PackedGradients<T>& out,
+                              PositionsIn positions) {
+  HW_RETURN_IF_ERROR(CheckInputs(op, in, positions));
   const std::int64_t tokens = in.packed.rows;
   const std::int64_t dim = op.layout.head_dim();
   const std::int64_t groups = op.layout.kv_heads();
@@ -213,11 +221,12 @@ absl::Status ValidateBackward(const QkvPreparation& op, const QkvInputs<T>& in,
        RegionOf("k_weight", in.k_weight), RegionOf("positions", in.positions)});
 }
 
-#define HW_INSTANTIATE(T)                                                            \
-  template absl::Status ValidateForward(const QkvPreparation&, const QkvInputs<T>&,  \
-                                        const QkvOutputs<T>&);                       \
-  template absl::Status ValidateBackward(const QkvPreparation&, const QkvInputs<T>&, \
-                                         const QkvGradients<T>&, const PackedGradients<T>&)
+#define HW_INSTANTIATE(T)                                                                   \
+  template absl::Status ValidateForward(const QkvPreparation&, const QkvInputs<T>&,         \
+                                        const QkvOutputs<T>&, PositionsIn);                 \
+  template absl::Status ValidateBackward(const QkvPreparation&, const QkvInputs<T>&,        \
+                                         const QkvGradients<T>&, const PackedGradients<T>&, \
+                                         PositionsIn)
 HW_INSTANTIATE(float);
 HW_INSTANTIATE(BFloat16);
 HW_INSTANTIATE(double);

@@ -8,17 +8,22 @@
 
 namespace headwise {
 
+// Where positions are. Those in device memory cannot be looked at: QkvInputs::positions is empty.
+enum class PositionsIn { kHostMemory, kDeviceMemory };
+
 // kInvalidArgument: choices that do not go together, a wrong shape or stride, a missing or
 // unexpected weight, memory that overlaps. kOutOfRange: a position without a table row, naming the
 // token. kFailedPrecondition: this thread's floating-point environment. T is float, BFloat16 or
-// double.
+// double. Of matrices and weights only the addresses are looked at.
 template <typename T>
 absl::Status ValidateForward(const QkvPreparation& op, const QkvInputs<T>& in,
-                             const QkvOutputs<T>& out);
+                             const QkvOutputs<T>& out,
+                             PositionsIn positions = PositionsIn::kHostMemory);
 
 template <typename T>
 absl::Status ValidateBackward(const QkvPreparation& op, const QkvInputs<T>& in,
-                              const QkvGradients<T>& gradients, const PackedGradients<T>& out);
+                              const QkvGradients<T>& gradients, const PackedGradients<T>& out,
+                              PositionsIn positions = PositionsIn::kHostMemory);
 
 }  // namespace headwise
 

@@ -10,11 +10,13 @@
 
 namespace headwise {
 
-absl::Status CheckDevice(const std::string& name) {
-  if (name == "cpu") return absl::OkStatus();
-  if (name == "cuda" || name == "cuda-emulated") {
-    return absl::UnimplementedError(absl::StrCat(
-        "--device ", name, ": this binary was built without CUDA; expected cpu; try --device cpu"));
+absl::StatusOr<Kernels> KernelsOfDevice(const std::string& name) {
+  if (name == "cpu") return Kernels::kCpu;
+  if (name == "cuda-emulated") return Kernels::kCudaEmulated;
+  if (name == "cuda") {
+    return absl::UnimplementedError(
+        "--device cuda: this binary was built without CUDA; expected cpu or cuda-emulated; try "
+        "--device cpu");
   }
   return absl::InvalidArgumentError(
       absl::StrCat("--device: expected cpu, cuda or cuda-emulated, found '", name, "'",

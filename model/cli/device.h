@@ -4,13 +4,14 @@
 
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "model/ops.h"
 
 namespace headwise {
 
-// OK if this binary runs on the device. kInvalidArgument for a name that is no device,
-// kUnimplemented for one that this binary was built without.
-absl::Status CheckDevice(const std::string& name);
+// How this binary runs on the device "cpu" or "cuda-emulated". kInvalidArgument for a name that is
+// no device, kUnimplemented for one that this binary was built without.
+absl::StatusOr<Kernels> KernelsOfDevice(const std::string& name);
 
 // The cores this process may use.
 int DefaultThreads();

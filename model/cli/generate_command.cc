@@ -30,7 +30,7 @@ struct GenerateFlags {
 };
 
 absl::Status RunGenerate(GenerateFlags flags) {
-  HW_RETURN_IF_ERROR(CheckDevice(flags.device));
+  HW_ASSIGN_OR_RETURN(const Kernels kernels, KernelsOfDevice(flags.device));
   HW_RETURN_IF_ERROR(ValidateSamplerOptions(flags.options.sampler));
   if (flags.run.empty()) {
     HW_ASSIGN_OR_RETURN(flags.run, NewestRunDirectory());
@@ -40,8 +40,10 @@ absl::Status RunGenerate(GenerateFlags flags) {
   HW_ASSIGN_OR_RETURN(
       flags.options.prompt,
       EncodePrompt(config, flags.has_prompt ? flags.prompt : DefaultPrompt(config)));
+  DecoderOptions decoder_options = DecoderOptionsOf(config.training());
+  decoder_options.kernels = kernels;
   HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
-                      Decoder::Create(config.model(), DecoderOptionsOf(config.training())));
+                      Decoder::Create(config.model(), decoder_options));
   HW_RETURN_IF_ERROR(LoadWeights(checkpoint, decoder->parameters()));
   ThreadPool pool(flags.threads > 0 ? flags.threads : DefaultThreads());
   decoder->WeightsChanged(pool);

@@ -145,7 +145,7 @@ absl::Status Train(const TrainFlags& flags) {
     std::fputs(ConfigReference().c_str(), stdout);
     return absl::OkStatus();
   }
-  HW_RETURN_IF_ERROR(CheckDevice(flags.device));
+  HW_ASSIGN_OR_RETURN(const Kernels kernels, KernelsOfDevice(flags.device));
   if (flags.steps > 0) {
     for (const std::string& setting : flags.config.sets) {
       if (absl::StartsWith(setting, "training.steps=")) {
@@ -194,7 +194,7 @@ absl::Status Train(const TrainFlags& flags) {
       flags.run.empty() ? NewRunDirectory(config.model().name()) : flags.run;
   ThreadPool pool(flags.threads > 0 ? flags.threads : DefaultThreads());
   HW_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingRun> run,
-                      TrainingRun::Create(config, directory, resume, pool));
+                      TrainingRun::Create(config, directory, resume, pool, kernels));
   if (!flags.init.empty()) HW_RETURN_IF_ERROR(run->InitializeFrom(flags.init, pool));
   std::fputs(plan.c_str(), stdout);
   const double bigram_entropy = run->data().BigramEntropy();
@@ -204,10 +204,10 @@ absl::Status Train(const TrainFlags& flags) {
       config.data().path().c_str(),
       FormatCount(static_cast<double>(run->data().training_tokens())).c_str(),
       FormatCount(static_cast<double>(run->data().validation_tokens())).c_str(), bigram_entropy);
-  std::printf(
-      "device      cpu, %d threads; MFU against a measured %s matrix product of %s FLOP/s\n",
-      pool.num_threads(), config.training().compute_dtype() == BF16 ? "bf16" : "fp32",
-      FormatCount(peak).c_str());
+  std::printf("device      %s, %d threads; MFU against a measured %s matrix product of %s FLOP/s\n",
+              flags.device.c_str(), pool.num_threads(),
+              config.training().compute_dtype() == BF16 ? "bf16" : "fp32",
+              FormatCount(peak).c_str());
   std::printf("run         %s\n", directory.c_str());
   if (resume.has_value()) {
     for (const std::string& broken : resume->rejected)

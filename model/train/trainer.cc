@@ -89,12 +89,13 @@ TrainingRun::~TrainingRun() {
 
 absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Create(
     const RunConfig& config, const std::string& directory,
-    const std::optional<FoundCheckpoint>& resume, ThreadPool& pool) {
+    const std::optional<FoundCheckpoint>& resume, ThreadPool& pool, Kernels kernels) {
   HW_ASSIGN_OR_RETURN(TrainingData data,
                       TrainingData::Load(config.data(), config.model().vocab_size(),
                                          config.training().sequence_length()));
-  HW_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder,
-                      Decoder::Create(config.model(), DecoderOptionsOf(config.training())));
+  DecoderOptions options = DecoderOptionsOf(config.training());
+  options.kernels = kernels;
+  HW_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, Decoder::Create(config.model(), options));
   HW_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> optimizer,
                       Optimizer::Create(config.optimizer(), decoder->parameters()));
 

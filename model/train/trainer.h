@@ -48,10 +48,12 @@ class TrainingRun {
  public:
   // Makes or reopens a run. `config` is resolved and valid; with `resume` the weights, optimizer
   // state and position come from it, otherwise weights are drawn from the seed. Creates
-  // `directory`. kFailedPrecondition if another process trains there.
+  // `directory`. `kernels` shows in no bit, so a run may go on with others. kFailedPrecondition if
+  // another process trains there.
   static absl::StatusOr<std::unique_ptr<TrainingRun>> Create(
       const RunConfig& config, const std::string& directory,
-      const std::optional<FoundCheckpoint>& resume, ThreadPool& pool);
+      const std::optional<FoundCheckpoint>& resume, ThreadPool& pool,
+      Kernels kernels = Kernels::kCpu);
   ~TrainingRun();
 
   // Replaces the weights by those of a run or checkpoint; the optimizer and the step stay at their
