@@ -103,13 +103,13 @@ TEST(Float, OperationsRoundOnce) {
 }
 
 TEST(Float, FmaRoundsOnceAndProductsAndSumsTwice) {
-  const float a = 0x1.000002p0f;  // a * a = 1 + 2^-22 + 2^-46
-  EXPECT_EQ(__fmaf_rn(a, a, -1.0f), 0x1.000001p-22f);
-  EXPECT_EQ(__fadd_rn(__fmul_rn(a, a), -1.0f), 0x1p-22f);
+  const float a = 0x1.001p0f;  // a * a = 1 + 2^-11 + 2^-24
+  EXPECT_EQ(__fmaf_rn(a, a, -1.0f), 0x1.0008p-11f);
+  EXPECT_EQ(__fadd_rn(__fmul_rn(a, a), -1.0f), 0x1p-11f);
   EXPECT_EQ(__fmaf_rn(0x1p-100f, 0x1p-40f, 0x1p-149f), 0x1p-140f + 0x1p-149f) << "subnormals";
-  const double d = 0x1.0000000000001p0;
-  EXPECT_EQ(__fma_rn(d, d, -1.0), 0x1.00000000000008p-51);
-  EXPECT_EQ(__dadd_rn(__dmul_rn(d, d), -1.0), 0x1p-51);
+  const double d = 0x1.0000002p0;  // d * d = 1 + 2^-26 + 2^-54
+  EXPECT_EQ(__fma_rn(d, d, -1.0), 0x1.0000001p-26);
+  EXPECT_EQ(__dadd_rn(__dmul_rn(d, d), -1.0), 0x1p-26);
 }
 
 TEST(Double, OperationsRoundOnce) {

@@ -3,8 +3,10 @@
 #include <xmmintrin.h>
 
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -114,13 +116,63 @@ TEST(Launch, OsThreadsChangeNothing) {
       ASSERT_TRUE(cuda_emulated::Count(counts.data(), 1000, 32, 0, -1).ok());
       EXPECT_EQ(counts, std::vector<unsigned>(1000, 32u));
     }
-    // Every block from 100 on is wrong; the first of them is reported.
-    std::vector<unsigned> counts(1000);
-    Session session({.os_threads = os_threads});
-    const absl::Status status = cuda_emulated::CountWrongFrom(counts.data(), 1000, 100);
-    EXPECT_THAT(Message(status), HasSubstr("block (100, 0, 0), thread (0, 0, 0)"));
-    for (int i = 0; i < 100; ++i) EXPECT_EQ(counts[i], 32u) << i;
   }
+}
+
+TEST(Launch, OsThreadsReportTheFirstFinding) {
+  // Every block from 100 on is wrong, and OS threads find several before they hear of each other.
+  for (int repeat = 0; repeat < 200; ++repeat) {
+    std::vector<unsigned> counts(1000);
+    Session session({.os_threads = 1 + repeat % 4});
+    const absl::Status status = cuda_emulated::CountWrongFrom(counts.data(), 1000, 100);
+    ASSERT_THAT(Message(status), HasSubstr("block (100, 0, 0), thread (0, 0, 0)"));
+    for (int i = 0; i < 100; ++i) ASSERT_EQ(counts[i], 32u) << i;
+  }
+}
+
+TEST(Launch, BlocksComeInTheOrderAskedFor) {
+  constexpr int kBlocks = 64;
+  const auto run = [](ThreadOrder order, std::uint64_t seed) {
+    std::vector<unsigned> numbers(kBlocks);
+    unsigned next = 0;
+    Session session({.order = order, .seed = seed});
+    EXPECT_TRUE(cuda_emulated::NoteBlockOrder(numbers.data(), &next, kBlocks).ok());
+    return numbers;
+  };
+  std::vector<unsigned> ascending(kBlocks);
+  std::iota(ascending.begin(), ascending.end(), 0u);
+  const std::vector<unsigned> descending(ascending.rbegin(), ascending.rend());
+  EXPECT_EQ(run(ThreadOrder::kForward, 0), ascending);
+  EXPECT_EQ(run(ThreadOrder::kReverse, 0), descending);
+  const std::vector<unsigned> random = run(ThreadOrder::kRandom, 1);
+  EXPECT_THAT(random, ::testing::UnorderedElementsAreArray(ascending));
+  EXPECT_NE(random, ascending);
+  EXPECT_NE(random, run(ThreadOrder::kRandom, 2));
+}
+
+TEST(Launch, ThreadsComeInTheOrderAskedFor) {
+  const auto run = [](const Options& options) {
+    std::vector<unsigned> first(64), second(64);
+    unsigned next = 0;
+    Session session(options);
+    EXPECT_TRUE(cuda_emulated::TakeTickets(first.data(), second.data(), &next).ok());
+    return std::pair(first, second);
+  };
+  for (unsigned i = 0; i < 64; ++i) {
+    EXPECT_EQ(run({}).first[i], 2 * i);
+    EXPECT_EQ(run({.order = ThreadOrder::kReverse}).first[i], 2 * (63 - i));
+  }
+  // Threads that are not preempted take both tickets at once.
+  int interrupted = 0;
+  for (const double preempt : {0.0, 0.5}) {
+    const auto [first, second] = run({.order = ThreadOrder::kRandom, .preempt = preempt});
+    interrupted = 0;
+    for (int i = 0; i < 64; ++i) interrupted += second[i] == first[i] + 1 ? 0 : 1;
+    if (preempt == 0) {
+      EXPECT_EQ(interrupted, 0);
+    }
+  }
+  EXPECT_GT(interrupted, 10);
 }
 
 TEST(Launch, RandomOrderIsRepeatable) {

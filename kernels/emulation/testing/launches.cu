@@ -27,6 +27,16 @@ __global__ void NoteOrderKernel(unsigned* order) {
   StoreGlobal(order + blockIdx.x * blockDim.x + threadIdx.x, atomicAdd(&next[0], 1u));
 }
 
+__global__ void NoteBlockOrderKernel(unsigned* order, unsigned* next) {
+  StoreGlobal(order + blockIdx.x, atomicAdd(next, 1u));
+}
+
+__global__ void TakeTicketsKernel(unsigned* first, unsigned* second, unsigned* next) {
+  const unsigned one = atomicAdd(next, 1u), two = atomicAdd(next, 1u);
+  StoreGlobal(first + threadIdx.x, one);
+  StoreGlobal(second + threadIdx.x, two);
+}
+
 struct Numbers {
   int values[3];
 };
@@ -60,6 +70,14 @@ absl::Status CountTemplate(unsigned* counts) {
 absl::Status NoteOrder(unsigned* order) {
   HW_LAUNCH(NoteOrderKernel, 2, 64, 0, nullptr, order);
   return LaunchStatus("NoteOrder");
+}
+absl::Status NoteBlockOrder(unsigned* order, unsigned* next, int n) {
+  HW_LAUNCH(NoteBlockOrderKernel, n, 1, 0, nullptr, order, next);
+  return LaunchStatus("NoteBlockOrder");
+}
+absl::Status TakeTickets(unsigned* first, unsigned* second, unsigned* next) {
+  HW_LAUNCH(TakeTicketsKernel, 1, 64, 0, nullptr, first, second, next);
+  return LaunchStatus("TakeTickets");
 }
 absl::Status ChangeArguments(int* out) {
   HW_LAUNCH(ChangeArgumentsKernel, 1, 64, 0, nullptr, out, Numbers{{1, 2, 18}}, 1);

@@ -14,6 +14,10 @@
   absl::Status CountTemplate(unsigned* counts);                                                   \
   /* Two blocks of 64 threads: thread i of a block is its order[64 * block + i]th to come. */     \
   absl::Status NoteOrder(unsigned* order);                                                        \
+  /* n blocks of one thread: block i is the order[i]th to come; *next is 0 before. */             \
+  absl::Status NoteBlockOrder(unsigned* order, unsigned* next, int n);                            \
+  /* 64 threads: thread i takes the tickets first[i] and second[i], with nothing between. */      \
+  absl::Status TakeTickets(unsigned* first, unsigned* second, unsigned* next);                    \
   /* 64 threads change their arguments, then store what they were: 42. */                         \
   absl::Status ChangeArguments(int* out)
 
