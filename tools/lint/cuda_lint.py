@@ -28,7 +28,8 @@ _COMPILERS = {
 _TELLS_APART = re.compile(r"\b(__CUDACC\w*|__NVCC__|__CUDA_ARCH\w*|__CUDABE__|HW_HAVE_CUDA|HW_EMULAT\w*)\b")
 _CONDITIONAL = re.compile(r"^\s*#\s*(?:el)?if.*\bHW_CUDA_NAMESPACE\b")
 _CUDA_INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](?:cuda|cub/|thrust/|cooperative_groups|device_)')
-_MARKER = re.compile(r'^# (\d+) "([^"]*)"((?: \d)*)$')
+# Indented where the #include was.
+_MARKER = re.compile(r'^\s*# (\d+) "([^"]*)"((?: \d)*)$')
 
 
 def _is_emulation(path):
