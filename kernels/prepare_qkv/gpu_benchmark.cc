@@ -105,10 +105,7 @@ int Sets(const CudaDevice& device, std::int64_t tokens) {
 absl::StatusOr<double> MeasureCopy(const CudaDevice& device, const Flags& flags,
                                    const CudaStream& stream, Json& json) {
   const std::int64_t tokens = flags.tiny ? 64 : 26214;  // packed: 512 MiB, read and written 1 GiB
-  HW_ASSIGN_OR_RETURN(const GpuLayer layer,
-                      GpuLayer::Create({.rope = false,
-                                        .tokens = tokens,
-                                        .sets = device.memory > (std::int64_t{16} << 30) ? 2 : 1}));
+  HW_ASSIGN_OR_RETURN(const GpuLayer layer, GpuLayer::Create({.rope = false, .tokens = tokens}));
   HW_ASSIGN_OR_RETURN(
       const std::vector<GpuTime> times,
       TimeInTurns({{"cuda", [&](int, CUstream_st* s) { return layer.CudaCopy(0, s); }},
