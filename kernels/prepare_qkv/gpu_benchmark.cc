@@ -102,13 +102,9 @@ int Sets(const CudaDevice& device, std::int64_t tokens) {
 }
 
 // Bytes per second of the fastest copy, the ceiling of this run.
-absl::StatusOr<double> MeasureCopy(const CudaDevice& device, const Flags& flags,
-                                   const CudaStream& stream, Json& json) {
+absl::StatusOr<double> MeasureCopy(const Flags& flags, const CudaStream& stream, Json& json) {
   const std::int64_t tokens = flags.tiny ? 64 : 26214;  // packed: 512 MiB, read and written 1 GiB
-  HW_ASSIGN_OR_RETURN(const GpuLayer layer,
-                      GpuLayer::Create({.rope = false,
-                                        .tokens = tokens,
-                                        .sets = device.memory > (std::int64_t{16} << 30) ? 2 : 1}));
+  HW_ASSIGN_OR_RETURN(const GpuLayer layer, GpuLayer::Create({.rope = false, .tokens = tokens}));
   HW_ASSIGN_OR_RETURN(
       const std::vector<GpuTime> times,
       TimeInTurns({{"cuda", [&](int, CUstream_st* s) { return layer.CudaCopy(0, s); }},
@@ -228,7 +224,7 @@ absl::Status Run(const Flags& flags, const CudaDevice& device) {
                  {"query_heads", GpuLayer::kHeads},
                  {"head_dim", GpuLayer::kDim},
                  {"dtype", "bf16"}}}};
-  HW_ASSIGN_OR_RETURN(const double ceiling, MeasureCopy(device, flags, stream, json["copy"]));
+  HW_ASSIGN_OR_RETURN(const double ceiling, MeasureCopy(flags, stream, json["copy"]));
   absl::PrintF("%s, %d multiprocessors, %d MiB of L2; copy %.2f TB/s\n", device.name,
                device.multiprocessors, device.l2_cache >> 20, ceiling * 1e-12);
   PrintHeader();
