@@ -67,9 +67,10 @@ def parse(output):
         marker = _MARKER.match(text)
         if marker:
             line, name, flags = int(marker.group(1)), os.path.normpath(marker.group(2)), marker.group(3).split()
-            if "2" in flags:
-                stack.pop()
-                stack[-1] = name
+            if "2" in flags and name in stack:
+                # Back in a file. g++ 12 leaves out the way into some headers: there may be nothing to leave.
+                while stack[-1] != name:
+                    stack.pop()
             elif "1" in flags or not stack:
                 stack.append(name)
             else:
