@@ -15,7 +15,10 @@ quick=0 out=$here/results
 while (($#)); do
   case $1 in
     --quick) quick=1 && shift ;;
-    --out) out=${2:?--out needs a directory} && shift 2 ;;
+    --out)
+      (($# > 1)) || { echo "gpu_check: --out needs a directory" >&2 && exit 2; }
+      out=$2 && shift 2
+      ;;
     *) echo "gpu_check: unknown argument '$1'; the top of run.sh lists them" >&2 && exit 2 ;;
   esac
 done

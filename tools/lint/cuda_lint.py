@@ -4,6 +4,7 @@
   g++, in the file and in every header that it includes. What kernels/emulation includes is exempt: that is where the
   compilers part. Macros are not expanded (g++ -E -fdirectives-only), and no CUDA toolkit is needed.
 * No file tells the compilers apart: __CUDACC__, __CUDA_ARCH__ and the like do not occur in it.
+* Only arithmetic with the same bits everywhere: no exp, tanh, sqrt and their like, whose results are the library's (docs/numerics.md).
 * CUDA's headers come from kernels/emulation/cuda_kernel.h alone.
 
     tools/lint/cuda_lint.py FILE...         FILEs from the repository's root; prints PATH:LINE: WHAT and exits 1
@@ -28,6 +29,9 @@ _COMPILERS = {
 _TELLS_APART = re.compile(r"\b(__CUDACC\w*|__NVCC__|__CUDA_ARCH\w*|__CUDABE__|HW_HAVE_CUDA|HW_EMULAT\w*)\b")
 _CONDITIONAL = re.compile(r"^\s*#\s*(?:el)?if.*\bHW_CUDA_NAMESPACE\b")
 _CUDA_INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](?:cuda|cub/|thrust/|cooperative_groups|device_)')
+# Functions of the C and C++ libraries whose bits, or NaN, are not the same on a GPU.
+_LIBRARY = re.compile(r"(?<![\w.:>])(?:std::|::)?((?:exp2?|expm1|log(?:2|10|1p)?|pow|sin|cos|tan|sinh|cosh|tanh|asin|acos|atan2?|erfc?|cbrt|hypot|"
+                      r"r?sqrt|fma|fmod|fmax|fmin)f?)\s*\(")
 # Indented where the #include was.
 _MARKER = re.compile(r'^\s*# (\d+) "([^"]*)"((?: \d)*)$')
 
@@ -44,6 +48,9 @@ def lint_text(text):
         match = _TELLS_APART.search(line)
         if match:
             problems.append((number, f"{match.group(1)}: kernels do not know who compiles them"))
+        match = _LIBRARY.search(line.split("//")[0])
+        if match:
+            problems.append((number, f"{match.group(1)}: not the same bits on a GPU; docs/numerics.md lists what there is"))
         if _CONDITIONAL.match(line):
             problems.append((number, "a conditional on HW_CUDA_NAMESPACE: kernels do not know who compiles them"))
         if _CUDA_INCLUDE.match(line):
@@ -60,9 +67,10 @@ def parse(output):
         marker = _MARKER.match(text)
         if marker:
             line, name, flags = int(marker.group(1)), os.path.normpath(marker.group(2)), marker.group(3).split()
-            if "2" in flags:
-                stack.pop()
-                stack[-1] = name
+            if "2" in flags and name in stack:
+                # Back in a file. g++ 12 leaves out the way into some headers: there may be nothing to leave.
+                while stack[-1] != name:
+                    stack.pop()
             elif "1" in flags or not stack:
                 stack.append(name)
             else:

@@ -184,6 +184,12 @@ namespace headwise::HW_CUDA_NAMESPACE { int width; }
         self.assert_red("kernels/norm/norm.cu", 6, "a conditional on HW_CUDA_NAMESPACE",
                         {"kernels/norm/norm.cu": ("#if HW_WIDTH == 4", "#if HW_WIDTH == 4 || HW_CUDA_NAMESPACE")})
 
+    def test_library_functions(self):
+        for text in ["y = std::exp(x);", "y = tanhf(x);", "y = 1.0f / sqrtf(x);", "y = fmaxf(a, b);", "y = ::log2(x);"]:
+            self.assertEqual(len(cuda_lint.lint_text(text)), 1, text)
+        for text in ["y = __expf_rn(x);", "y = __dsqrt_rn(x);", "// exp(x)", "y = Exp(x);", "y = table.exp(x);", "pow2(x)"]:
+            self.assertEqual(cuda_lint.lint_text(text), [], text)
+
     def test_cuda_headers_come_from_the_emulation(self):
         problems = self.lint({"kernels/norm/norm.cu": ("#include <cmath>", "#include <cuda_runtime.h>")})
         self.assertEqual([problem[:2] for problem in problems], [("kernels/norm/norm.cu", 1)], problems)
