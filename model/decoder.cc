@@ -243,6 +243,11 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(const ModelConfig& conf
     return absl::InvalidArgumentError(
         "double precision has no CUDA kernels to emulate: use F32 or BF16");
   }
+  if (config.attention().unfused_qkv() && options.kernels == Kernels::kCudaEmulated) {
+    return absl::InvalidArgumentError(
+        "attention.unfused_qkv: found true, expected false with emulated CUDA kernels, which are "
+        "fused");
+  }
   if (options.device == Device::kCuda) {
     return absl::UnimplementedError("the decoder runs on cpu and meta devices, not on cuda");
   }

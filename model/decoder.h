@@ -50,7 +50,7 @@ struct DecoderOptions {
   DType compute = DType::kF32;  // kF32 or kBF16; kF64 for gradient tests (contract GEMM only)
   GemmBackend gemm = GemmBackend::kOneDnn;
   Device device = Device::kCpu;     // kCpu or kMeta
-  Kernels kernels = Kernels::kCpu;  // kCudaEmulated: not with kF64
+  Kernels kernels = Kernels::kCpu;  // kCudaEmulated: not with kF64 or unfused_qkv
 };
 
 // Keys and values of the tokens seen so far, for a batch of rows that may differ in length.

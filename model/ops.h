@@ -37,8 +37,8 @@ namespace headwise {
 // Which implementation of a kernel family runs on tensors in CPU memory. The bits are the same.
 enum class Kernels {
   kCpu,
-  // Where a family has CUDA kernels, these, on the CPU (kernels/emulation): prepare_qkv. For tests
-  // and for developing kernels: some hundred times slower.
+  // Where a family has CUDA kernels, these, on the CPU (kernels/emulation): prepare_qkv, fused. For
+  // tests and for developing kernels: slower, and every access is checked.
   kCudaEmulated,
 };
 

@@ -12,6 +12,7 @@ OptimizerConfig DefaultOptimizerConfig() {
   muon.set_granularity(HEAD);
   muon.set_head_group_size(0);
   muon.set_scale(ASPECT);
+  muon.set_coefficients(QUINTIC5);
   AdamWConfig& adamw = *config.mutable_adamw();
   adamw.set_learning_rate(3e-3);
   adamw.set_beta1(0.9);

@@ -44,6 +44,44 @@ TEST(OptimizerConfig, Muon) {
       "optimizer.muon.scale must be one of ASPECT, MATCH_RMS_ADAMW, SPECTRAL, UNIT, found 4");
 }
 
+TEST(OptimizerConfig, Coefficients) {
+  const auto custom = [](std::vector<double> values, std::vector<int> restarts) {
+    return [=](OptimizerConfig& c) {
+      MuonConfig& muon = *c.mutable_muon();
+      muon.set_coefficients(CUSTOM);
+      for (const double v : values) muon.add_custom_coefficients(v);
+      for (const int r : restarts) muon.add_custom_restarts_after(r);
+    };
+  };
+  EXPECT_EQ(Error(custom({3, -3.2, 1.2}, {})), "");
+  EXPECT_EQ(Error(custom({3, -3.2, 1.2, 3, -3.2, 1.2}, {1})), "");
+  EXPECT_EQ(Error([](OptimizerConfig& c) { c.mutable_muon()->set_coefficients(POLAR_EXPRESS8); }),
+            "");
+  const std::string length =
+      "optimizer.muon.custom_coefficients must hold a, b, c of every step, a positive multiple of "
+      "3 values, found ";
+  EXPECT_EQ(Error(custom({}, {})), length + "0");
+  EXPECT_EQ(Error(custom({3, -3.2}, {})), length + "2");
+  EXPECT_EQ(Error(custom({3, -3.2, std::nan("")}, {})),
+            "optimizer.muon.Newton-Schulz coefficients 'custom': step 1 is not finite");
+  const std::string restart =
+      "optimizer.muon.Newton-Schulz coefficients 'custom': found a restart after step ";
+  EXPECT_EQ(Error(custom({3, -3.2, 1.2, 3, -3.2, 1.2}, {2})),
+            restart + "2, expected ascending step numbers from 1 to 1");
+  EXPECT_EQ(Error(custom({3, -3.2, 1.2, 3, -3.2, 1.2}, {-7})),
+            restart + "0, expected ascending step numbers from 1 to 1");
+  EXPECT_EQ(Error([](OptimizerConfig& c) { c.mutable_muon()->add_custom_coefficients(1); }),
+            "optimizer.muon.custom_coefficients must be empty unless optimizer.muon.coefficients "
+            "is CUSTOM, found 1 values");
+  EXPECT_EQ(Error([](OptimizerConfig& c) { c.mutable_muon()->add_custom_restarts_after(1); }),
+            "optimizer.muon.custom_restarts_after must be empty unless "
+            "optimizer.muon.coefficients is CUSTOM, found 1 values");
+  EXPECT_EQ(Error([](OptimizerConfig& c) {
+              c.mutable_muon()->set_coefficients(static_cast<MuonCoefficients>(3));
+            }),
+            "optimizer.muon.coefficients must be one of QUINTIC5, POLAR_EXPRESS8, CUSTOM, found 3");
+}
+
 TEST(OptimizerConfig, Granularity) {
   EXPECT_EQ(Error([](OptimizerConfig& c) {
               c.mutable_muon()->set_granularity(static_cast<MuonGranularity>(5));

@@ -1,6 +1,8 @@
 #include "optim/settings.h"
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -49,6 +51,38 @@ absl::StatusOr<UpdateScale> ToUpdateScale(MuonScale scale) {
   }
 }
 
+// CUSTOM's list; null for a named set.
+absl::StatusOr<std::shared_ptr<const NewtonSchulzCoefficients>> CustomCoefficients(
+    const MuonConfig& muon) {
+  const int values = muon.custom_coefficients_size();
+  if (muon.coefficients() != CUSTOM) {
+    if (values == 0 && muon.custom_restarts_after_size() == 0) return nullptr;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "optimizer.muon.", values > 0 ? "custom_coefficients" : "custom_restarts_after",
+        " must be empty unless optimizer.muon.coefficients is CUSTOM, found ",
+        values > 0 ? values : muon.custom_restarts_after_size(), " values"));
+  }
+  if (values == 0 || values % 3 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "optimizer.muon.custom_coefficients must hold a, b, c of every step, a positive multiple "
+        "of 3 values, found ",
+        values));
+  }
+  auto custom = std::make_shared<NewtonSchulzCoefficients>();
+  custom->name = "custom";
+  for (int i = 0; i < values; i += 3) {
+    custom->steps.push_back({.a = static_cast<float>(muon.custom_coefficients(i)),
+                             .b = static_cast<float>(muon.custom_coefficients(i + 1)),
+                             .c = static_cast<float>(muon.custom_coefficients(i + 2))});
+  }
+  for (const std::int64_t step : muon.custom_restarts_after()) {
+    // A step number that is no int is no step number either: CheckCoefficients refuses 0.
+    custom->restarts_after.push_back(
+        step > values ? values : static_cast<int>(std::max<std::int64_t>(step, 0)));
+  }
+  return custom;
+}
+
 // One real-valued field; `ok` is false for a NaN, as every comparison with it is.
 absl::Status Require(bool ok, const char* field, const char* range, double found) {
   if (ok) return absl::OkStatus();
@@ -84,6 +118,21 @@ absl::StatusOr<OptimizerSettings> ResolveSettings(const OptimizerConfig& config)
   settings.muon.weight_decay = muon.weight_decay();
   HW_ASSIGN_OR_RETURN(settings.muon.scale, ToUpdateScale(muon.scale()));
   HW_ASSIGN_OR_RETURN(settings.granularity, ToGranularity(muon.granularity()));
+  HW_ASSIGN_OR_RETURN(settings.custom_coefficients, CustomCoefficients(muon));
+  switch (muon.coefficients()) {
+    case QUINTIC5:
+      settings.muon.coefficients = &Quintic5();
+      break;
+    case POLAR_EXPRESS8:
+      settings.muon.coefficients = &PolarExpress8();
+      break;
+    case CUSTOM:
+      settings.muon.coefficients = settings.custom_coefficients.get();
+      break;
+    default:
+      return UnknownValue("muon.coefficients", "QUINTIC5, POLAR_EXPRESS8, CUSTOM",
+                          muon.coefficients());
+  }
   settings.head_group_size = muon.head_group_size();
   if (const absl::Status s = ValidateMuonHyperparameters(settings.muon); !s.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("optimizer.muon.", s.message()));

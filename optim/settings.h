@@ -3,6 +3,7 @@
 #define HEADWISE_OPTIM_SETTINGS_H_
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/statusor.h"
 #include "core/heads/head_blocks.h"
@@ -14,6 +15,8 @@ namespace headwise {
 
 struct OptimizerSettings {
   MuonHyperparameters muon;  // peak learning rate
+  // What muon.coefficients points to, where it is no named set.
+  std::shared_ptr<const NewtonSchulzCoefficients> custom_coefficients;
   Granularity granularity = Granularity::kHead;
   std::int64_t head_group_size = 0;
   AdamWHyperparameters adamw;  // peak learning rate

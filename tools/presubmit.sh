@@ -4,7 +4,7 @@
 #   tools/presubmit.sh                  everything; clang-tidy on what differs from HEAD, or if nothing does, from HEAD~1
 #   tools/presubmit.sh --base REF       clang-tidy on what differs from REF
 #   tools/presubmit.sh --tidy-all       clang-tidy on every C++ file (long)
-#   tools/presubmit.sh --only NAME      one check: format headers build arrows lint_test shell tidy
+#   tools/presubmit.sh --only NAME      one check: format headers build arrows cuda lint_test shell tidy
 #
 # Every check runs, whatever the others say. The last line is "presubmit: N passed, N failed".
 set -uo pipefail
@@ -33,6 +33,7 @@ check_format() { clang-format --dry-run --Werror "${cpp[@]}" 2>&1 | grep -E 'err
 check_headers() { tools/lint/check_headers.sh "${ours[@]}"; }
 check_build() { python3 -B tools/lint/build_lint.py "${ours[@]}"; }
 check_arrows() { python3 -B tools/lint/arrows_lint.py "${ours[@]}"; }
+check_cuda() { python3 -B tools/lint/cuda_lint.py "${ours[@]}"; }
 check_lint_test() {
   local output
   output=$(cd tools/lint && python3 -B -m unittest lint_test 2>&1) || { echo "$output" && return 1; }
@@ -81,7 +82,7 @@ done
 indent() { while IFS= read -r line; do [[ -z $line ]] || echo "  $line"; done <<<"$1"; }
 
 passed=0 failed=0
-for name in format build arrows lint_test shell headers tidy; do
+for name in format build arrows cuda lint_test shell headers tidy; do
   [[ -z $only || $only == "$name" ]] || continue
   if output=$("check_$name" 2>&1); then
     passed=$((passed + 1))

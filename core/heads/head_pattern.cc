@@ -136,7 +136,7 @@ absl::StatusOr<HeadPattern> HeadPattern::MlaQuery(std::int64_t heads, std::int64
 
 absl::StatusOr<HeadPattern> HeadPattern::MlaKeyValue(std::int64_t heads, std::int64_t nope,
                                                      std::int64_t value, MlaHeads parts) {
-  const absl::StatusOr<HeadPattern> split =
+  absl::StatusOr<HeadPattern> split =
       Create("mla_key_value", {{HeadRole::kKeyNope, 1, nope}, {HeadRole::kValue, 1, value}}, heads);
   if (!split.ok() || parts == MlaHeads::kSplit) return split;
   return Create("mla_key_value", {{HeadRole::kKeyValue, heads, nope + value}});

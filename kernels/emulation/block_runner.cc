@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "kernels/emulation/random.h"
 #include "kernels/emulation/warp.h"
 
 namespace headwise::emulation {
@@ -179,13 +180,6 @@ void BlockRunner::ReportOverflow(Site site) {
 
 // --- Which thread runs ----------------------------------------------------------------------------
 
-std::uint64_t BlockRunner::Random() {  // SplitMix64
-  std::uint64_t z = random_ += 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 BlockRunner::Thread* BlockRunner::Next() {
   if (ready_warps_ == 0) return nullptr;
   int w = 0, lane = 0;
@@ -199,7 +193,7 @@ BlockRunner::Thread* BlockRunner::Next() {
       lane = 31 - std::countl_zero(warps_[w].ready);
       break;
     case ThreadOrder::kRandom: {
-      const std::uint64_t random = Random();
+      const std::uint64_t random = NextRandom(random_);
       const unsigned low = static_cast<unsigned>(random);
       const unsigned high = static_cast<unsigned>(random >> 32);
       w = NthBit(ready_warps_, static_cast<int>(low % std::popcount(ready_warps_)));
@@ -228,7 +222,7 @@ void BlockRunner::Yield() {
 }
 
 void BlockRunner::RunOthersByChance() {
-  if ((Random() & 0xffffffffu) >= preempt_below_) return;
+  if ((NextRandom(random_) & 0xffffffffu) >= preempt_below_) return;
   MakeReady(thread() / 32, 1u << lane());
   Yield();
 }

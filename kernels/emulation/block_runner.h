@@ -102,7 +102,6 @@ class BlockRunner {
   void RunOthersByChance();
   void EnterThread(Thread& to);
   [[noreturn]] void ReportDeadlock();
-  std::uint64_t Random();
 
   void CheckStack(Site site) {
     const char* const frame = static_cast<const char*>(__builtin_frame_address(0));

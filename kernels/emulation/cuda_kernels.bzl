@@ -45,7 +45,7 @@ def cuda_kernels(name, srcs, hdrs = [], deps = [], textual_hdrs = [], tags = [],
         write_file(
             name = stub[:-len(".cc")] + "_source",
             out = stub,
-            content = ['#include "%s/%s"' % (native.package_name(), source), ""],
+            content = ['#include "%s"' % "/".join([p for p in [native.package_name(), source] if p]), ""],
         )
         stubs.append(stub)
     cc_library(

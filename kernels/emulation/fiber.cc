@@ -93,6 +93,7 @@ void Fiber::Switch(Fiber& from, Fiber& to) {
 }
 
 void Fiber::SwitchForGood(Fiber& from, Fiber& to) {
+  AsanLeaveFrames();
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(nullptr, to.stack_, to.stack_bytes_);
 #endif

@@ -3,19 +3,19 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "kernels/common/float_environment.h"
+#include "kernels/emulation/block_order.h"
 #include "kernels/emulation/block_runner.h"
+#include "kernels/emulation/launch_limits.h"
+#include "kernels/emulation/random.h"
 #include "kernels/emulation/session_state.h"
 
 namespace headwise::emulation {
@@ -52,29 +52,6 @@ class RunnerPool {
   std::vector<std::unique_ptr<BlockRunner>> free_;
 };
 
-// What cudaFuncSetAttribute said, for the life of the process, as on a GPU.
-class DynamicSharedLimits {
- public:
-  static DynamicSharedLimits& Get() {
-    static DynamicSharedLimits* limits = new DynamicSharedLimits;
-    return *limits;
-  }
-  void Set(const void* kernel, std::int64_t bytes) {
-    const std::lock_guard lock(mutex_);
-    limits_[kernel] = bytes;
-  }
-  std::int64_t For(const void* kernel) {
-    const std::lock_guard lock(mutex_);
-    const auto limit = limits_.find(kernel);
-    return limit == limits_.end() ? kMostSharedUnasked
-                                  : std::max(kMostSharedUnasked, limit->second);
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<const void*, std::int64_t> limits_;
-};
-
 // "(Kernel<64>)" -> "Kernel<64>".
 std::string KernelName(const char* text) {
   std::string name = text;
@@ -82,73 +59,6 @@ std::string KernelName(const char* text) {
     name = name.substr(1, name.size() - 2);
   }
   return name;
-}
-
-std::string ToString(const Dim3& d) { return absl::StrFormat("(%u, %u, %u)", d.x, d.y, d.z); }
-
-// What no GPU would launch; empty if one would.
-std::string CheckShape(const LaunchRequest& r) {
-  if (r.block.Count() < 1 || r.block.Count() > kMostThreads || r.block.z > 64) {
-    return absl::StrFormat("block %s: a block has 1 to %d threads, at most 64 in z",
-                           ToString(r.block), kMostThreads);
-  }
-  if (r.grid.Count() < 1 || r.grid.x > 0x7fffffffu || r.grid.y > 65535 || r.grid.z > 65535) {
-    return absl::StrFormat(
-        "grid %s: a grid has at least 1 block, at most 2147483647 in x, 65535 in y and in z",
-        ToString(r.grid));
-  }
-  if (r.dynamic_shared_bytes < 0 || r.dynamic_shared_bytes > kMostShared) {
-    return absl::StrFormat("block has %d bytes of dynamic shared memory; a GPU has %d",
-                           r.dynamic_shared_bytes, kMostShared);
-  }
-  const std::int64_t limit = DynamicSharedLimits::Get().For(r.kernel);
-  if (r.dynamic_shared_bytes > limit) {
-    return absl::StrFormat(
-        "block has %d bytes of dynamic shared memory; cudaFuncSetAttribute allowed the kernel %d",
-        r.dynamic_shared_bytes, limit);
-  }
-  return "";
-}
-
-// The order in which blocks run.
-class BlockOrder {
- public:
-  BlockOrder(const Dim3& grid, ThreadOrder order, std::uint64_t seed)
-      : count_(grid.Count()), order_(order) {
-    if (order != ThreadOrder::kRandom) return;
-    // i -> i * step + start (mod count) is a permutation when step and count have no common factor.
-    start_ = static_cast<std::int64_t>(seed % static_cast<std::uint64_t>(count_));
-    step_ = static_cast<std::int64_t>((seed >> 20) % static_cast<std::uint64_t>(count_)) | 1;
-    while (std::gcd(step_, count_) != 1) ++step_;
-  }
-  std::int64_t count() const { return count_; }
-  // position < count().
-  std::int64_t At(std::int64_t position) const {
-    switch (order_) {
-      case ThreadOrder::kForward:
-        return position;
-      case ThreadOrder::kReverse:
-        return count_ - 1 - position;
-      case ThreadOrder::kRandom:
-        break;
-    }
-    return static_cast<std::int64_t>(
-        (static_cast<unsigned __int128>(position) * static_cast<unsigned __int128>(step_) +
-         static_cast<unsigned __int128>(start_)) %
-        static_cast<unsigned __int128>(count_));
-  }
-
- private:
-  std::int64_t count_;
-  ThreadOrder order_;
-  std::int64_t start_ = 0, step_ = 1;
-};
-
-std::uint64_t Mix(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t z = (a ^ (b * 0x9e3779b97f4a7c15u)) + 0x632be59bd9b4e019u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
 }
 
 // What the OS threads of a launch share.
@@ -178,7 +88,7 @@ void RunBlocks(Work& work) {
   for (std::int64_t at; (at = work.next++) < work.stop;) {
     const std::int64_t index = work.blocks.At(at);
     const Dim3 block = PlaceAt(index, work.request.grid);
-    if (runner->RunBlock(block, Mix(work.seed, index))) continue;
+    if (runner->RunBlock(block, DerivedSeed(work.seed, index))) continue;
     const std::lock_guard lock(work.mutex);
     if (at >= work.found_at) break;
     work.found_at = at;
@@ -205,15 +115,15 @@ std::string Run(const LaunchRequest& request, const Options& options, const Regi
   if (const absl::Status status = CheckFloatEnvironment(); !status.ok()) {
     return absl::StrCat(std::string(status.message()), ": kernel ", name);
   }
-  if (const std::string shape = CheckShape(request); !shape.empty()) {
-    return absl::StrCat(shape, ": kernel ", name);
+  if (const std::string limits = CheckLimits(request); !limits.empty()) {
+    return absl::StrCat(limits, ": kernel ", name);
   }
   Work work{.request = request,
             .name = name,
             .options = options,
             .regions = regions,
             .seed = seed,
-            .blocks = BlockOrder(request.grid, options.order, seed)};
+            .blocks = BlockOrder(request.grid.Count(), options.order, seed)};
   work.stop = work.found_at = work.blocks.count();
   if (options.count_traffic) work.traffic.resize(regions.size());
   // TSan has few threads, and fibers of one OS thread are as concurrent to it as any.
@@ -247,8 +157,8 @@ void RunLaunch(const LaunchRequest& request) {
                                .block = request.block,
                                .dynamic_shared_bytes = request.dynamic_shared_bytes});
   session->finding = Run(request, session->options, session->regions,
-                         Mix(session->options.seed, session->launches.size()), session->traffic,
-                         session->launches.back().static_shared_bytes);
+                         DerivedSeed(session->options.seed, session->launches.size()),
+                         session->traffic, session->launches.back().static_shared_bytes);
 }
 
 absl::Status TakeLaunchStatus(const char* kernel) {
@@ -257,12 +167,6 @@ absl::Status TakeLaunchStatus(const char* kernel) {
       session != nullptr ? session->finding : std::exchange(finding_without_session, "");
   if (finding.empty()) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(kernel, ": launch failed: ", finding));
-}
-
-bool AllowDynamicShared(const void* kernel, int bytes) {
-  if (bytes < 0 || bytes > kMostShared) return false;
-  DynamicSharedLimits::Get().Set(kernel, bytes);
-  return true;
 }
 
 }  // namespace headwise::emulation

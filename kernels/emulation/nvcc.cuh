@@ -41,12 +41,10 @@ struct WordOf<16> {
 template <typename T>
 using Word = typename WordOf<sizeof(T)>::Type;
 
+// By value: of a reference to memory nvcc makes a copy byte by byte.
 template <typename To, typename From>
-__device__ __forceinline__ To BitCast(const From& from) {
-  static_assert(sizeof(To) == sizeof(From) && std::is_trivially_copyable_v<To>);
-  To to;
-  memcpy(&to, &from, sizeof(To));
-  return to;
+__device__ __forceinline__ To BitCast(From from) {
+  return __builtin_bit_cast(To, from);
 }
 
 template <typename T>

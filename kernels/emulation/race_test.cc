@@ -10,16 +10,11 @@
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 #include "kernels/emulation/emulation.h"
+#include "kernels/emulation/sanitizer_hooks.h"
 #include "kernels/emulation/testing/racy.h"
 
 namespace headwise::emulation {
 namespace {
-
-#if defined(HW_EMULATION_TSAN)
-constexpr bool kTsan = true;
-#else
-constexpr bool kTsan = false;
-#endif
 
 constexpr ThreadOrder kOrders[] = {ThreadOrder::kForward, ThreadOrder::kReverse,
                                    ThreadOrder::kRandom};

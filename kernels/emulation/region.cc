@@ -65,9 +65,9 @@ std::string Regions::Explain(std::uintptr_t address, std::int64_t bytes, Use use
       return absl::StrFormat("write to read-only region: %d bytes at %s", bytes,
                              Distance(region, offset));
     }
-    const std::int64_t distance = offset < 0               ? -offset
-                                  : offset > region.extent ? offset - region.extent
-                                                           : 0;
+    const std::int64_t distance = offset < 0                ? -offset
+                                  : offset >= region.extent ? offset - region.extent + 1
+                                                            : 0;
     if (nearest == nullptr || distance < nearest_distance) {
       nearest = &region;
       nearest_distance = distance;

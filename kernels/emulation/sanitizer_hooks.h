@@ -14,6 +14,7 @@
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
+extern "C" void __asan_handle_no_return();
 #endif
 #if defined(HW_EMULATION_TSAN)
 #include <sanitizer/tsan_interface.h>
@@ -38,6 +39,13 @@ inline constexpr bool kTsan = false;
 inline void AsanUnpoison([[maybe_unused]] void* data, [[maybe_unused]] std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
   __asan_unpoison_memory_region(data, bytes);
+#endif
+}
+
+// The frames of the running stack are left for good: the next thread's, on the same stack, begin clean.
+inline void AsanLeaveFrames() {
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_handle_no_return();
 #endif
 }
 

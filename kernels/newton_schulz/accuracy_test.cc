@@ -30,8 +30,9 @@ std::vector<double> LogSpaced(std::int64_t count, double smallest) {
 
 struct Spectrum {
   const char* name;
-  double gate;         // relative Frobenius error
-  double square_gate;  // where rows == cols
+  // Relative Frobenius errors of quintic5 and of polar_express8; `square` where rows == cols.
+  double gate, square_gate;
+  double polar_gate, polar_square_gate;
   DoubleMatrix (*make)(Shape shape, std::uint64_t seed);
 };
 
@@ -57,13 +58,13 @@ DoubleMatrix OneSpike(Shape s, std::uint64_t seed) {
 }
 
 constexpr Spectrum kSpectra[] = {
-    {"gaussian", 5e-6, 1e-4, Gaussian},
-    {"log_spaced_1e-2", 2e-4, 2e-4, LogSpectrum<2>},
-    {"log_spaced_1e-4", 7e-4, 7e-4, LogSpectrum<4>},
-    {"log_spaced_1e-6", 1.2e-3, 1.2e-3, LogSpectrum<6>},
-    {"log_spaced_1e-8", 1.2e-3, 1.2e-3, LogSpectrum<8>},
-    {"half_rank", 2e-4, 2e-4, HalfRank},
-    {"one_spike", 3e-3, 3e-3, OneSpike},
+    {"gaussian", 5e-6, 1e-4, 5e-6, 2e-4, Gaussian},
+    {"log_spaced_1e-2", 2e-4, 2e-4, 1e-4, 1e-4, LogSpectrum<2>},
+    {"log_spaced_1e-4", 7e-4, 7e-4, 3e-4, 3e-4, LogSpectrum<4>},
+    {"log_spaced_1e-6", 1.2e-3, 1.2e-3, 3e-4, 3e-4, LogSpectrum<6>},
+    {"log_spaced_1e-8", 1.2e-3, 1.2e-3, 3e-4, 3e-4, LogSpectrum<8>},
+    {"half_rank", 2e-4, 2e-4, 1e-3, 1e-3, HalfRank},
+    {"one_spike", 3e-3, 3e-3, 1e-3, 1e-3, OneSpike},
 };
 
 FloatMatrix Rounded(const DoubleMatrix& m) {
@@ -88,21 +89,34 @@ FloatMatrix Fast(const FloatMatrix& x) {
 
 class Accuracy : public testing::TestWithParam<Spectrum> {};
 
-TEST_P(Accuracy, AgainstTheStandardFormInDouble) {
-  const Spectrum& spectrum = GetParam();
+// The worst error over shapes and seeds is recorded, against the standard form and, for the smaller
+// shapes, against the polynomial of the singular values.
+void CheckGates(const NewtonSchulzCoefficients& set, const Spectrum& spectrum, double gate,
+                double square_gate) {
   double worst = 0;
   for (const Shape shape : {Shape{64, 128}, Shape{64, 512}, Shape{512, 64}, Shape{128, 256},
                             Shape{64, 64}, Shape{128, 128}}) {
     for (const std::uint64_t seed : {1, 2}) {
       const FloatMatrix x = Rounded(spectrum.make(shape, seed));
-      const DoubleMatrix exact = StandardForm(Quintic5(), Widened(x));
-      const double error = RelativeDifference(Widened(Fast(x)), exact);
-      const double gate = shape.rows == shape.cols ? spectrum.square_gate : spectrum.gate;
-      EXPECT_LE(error, gate) << shape.rows << " x " << shape.cols << ", seed " << seed;
+      const DoubleMatrix o = Widened(FastOf(set, x, HeadBlocks::Whole(x.rows())));
+      const double limit = shape.rows == shape.cols ? square_gate : gate;
+      const double error = RelativeDifference(o, StandardForm(set, Widened(x)));
+      EXPECT_LE(error, limit) << shape.rows << " x " << shape.cols << ", seed " << seed;
       worst = std::max(worst, error);
+      if (std::min(shape.rows, shape.cols) > 64) continue;
+      EXPECT_LE(RelativeDifference(o, PolynomialOfSingularValues(set, Widened(x))), limit)
+          << "singular values: " << shape.rows << " x " << shape.cols << ", seed " << seed;
     }
   }
-  RecordProperty("worst", absl::StrCat(worst));
+  testing::Test::RecordProperty("worst", absl::StrCat(worst));
+}
+
+TEST_P(Accuracy, OfQuintic5) {
+  CheckGates(Quintic5(), GetParam(), GetParam().gate, GetParam().square_gate);
+}
+
+TEST_P(Accuracy, OfPolarExpress8) {
+  CheckGates(PolarExpress8(), GetParam(), GetParam().polar_gate, GetParam().polar_square_gate);
 }
 
 INSTANTIATE_TEST_SUITE_P(Spectra, Accuracy, testing::ValuesIn(kSpectra), [](const auto& info) {
@@ -120,6 +134,39 @@ TEST(Meaning, RowsComeOutNearlyOrthonormal) {
       for (int c = 0; c < 256; ++c) dot += double{o.at(i, c)} * o.at(j, c);
       EXPECT_NEAR(dot, i == j ? 1.0 : 0.0, i == j ? 0.5 : 0.25) << i << ", " << j;
     }
+  }
+}
+
+// Its reason to be: singular values that quintic5 leaves between 0.7 and 1.2 come out near 1.
+TEST(Meaning, PolarExpressBringsSmallSingularValuesToOne) {
+  const std::vector<double> values = LogSpaced(32, 1e-2);
+  const FloatMatrix x = Rounded(MatrixWithSingularValues(32, 96, values, 7));
+  const FloatMatrix o = FastOf(PolarExpress8(), x, HeadBlocks::Whole(32));
+  for (int i = 0; i < 32; ++i) {
+    double dot = 0;
+    for (int c = 0; c < 96; ++c) dot += double{o.at(i, c)} * o.at(i, c);
+    EXPECT_NEAR(dot, 1.0, 0.02) << i;
+  }
+}
+
+// The constants are the published ones with the safety factor, computed anew.
+TEST(PolarExpress, ConstantsAreThePublishedOnes) {
+  constexpr double kPublished[8][3] = {
+      {8.28721201814563, -23.595886519098837, 17.300387312530933},
+      {4.107059111542203, -2.9478499167379106, 0.5448431082926601},
+      {3.9486908534822946, -2.908902115962949, 0.5518191394370137},
+      {3.3184196573706015, -2.488488024314874, 0.51004894012372},
+      {2.300652019954817, -1.6689039845747493, 0.4188073119525673},
+      {1.891301407787398, -1.2679958271945868, 0.37680408948524835},
+      {1.8750014808534479, -1.2500016453999487, 0.3750001645474248},
+      {1.875, -1.25, 0.375}};
+  ASSERT_EQ(PolarExpress8().steps.size(), 8u);
+  for (int i = 0; i < 8; ++i) {
+    const double safety = i < 7 ? 1.01 : 1.0;
+    const QuinticStep& step = PolarExpress8().steps[i];
+    EXPECT_EQ(step.a, static_cast<float>(kPublished[i][0] / safety)) << i;
+    EXPECT_EQ(step.b, static_cast<float>(kPublished[i][1] / std::pow(safety, 3))) << i;
+    EXPECT_EQ(step.c, static_cast<float>(kPublished[i][2] / std::pow(safety, 5))) << i;
   }
 }
 

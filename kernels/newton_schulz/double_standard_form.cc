@@ -55,6 +55,20 @@ DoubleMatrix StandardForm(const NewtonSchulzCoefficients& coefficients, const Do
   return FromEigen(x);
 }
 
+DoubleMatrix PolynomialOfSingularValues(const NewtonSchulzCoefficients& coefficients,
+                                        const DoubleMatrix& m) {
+  const Dense x = ToEigen(m);
+  const Eigen::BDCSVD<Dense> svd(x, Eigen::ComputeThinU | Eigen::ComputeThinV);
+  Eigen::VectorXd s = svd.singularValues() / svd.singularValues().norm();
+  for (double& value : s) {
+    for (const QuinticStep& step : coefficients.steps) {
+      const double square = value * value;
+      value *= double{step.a} + square * (double{step.b} + square * double{step.c});
+    }
+  }
+  return FromEigen(svd.matrixU() * s.asDiagonal() * svd.matrixV().transpose());
+}
+
 double RelativeDifference(const DoubleMatrix& a, const DoubleMatrix& b) {
   return (ToEigen(a) - ToEigen(b)).norm() / ToEigen(b).norm();
 }

@@ -29,6 +29,11 @@ DoubleMatrix MatrixWithSingularValues(std::int64_t rows, std::int64_t cols,
 // X / |X|, then X <- (a I + b A + c A A) X, A = X X^T, for every step.
 DoubleMatrix StandardForm(const NewtonSchulzCoefficients& coefficients, const DoubleMatrix& x);
 
+// The same by another route: U p(S / |X|) V^T of X = U S V^T, where p applies the steps to each
+// singular value. No product of matrices but the last two.
+DoubleMatrix PolynomialOfSingularValues(const NewtonSchulzCoefficients& coefficients,
+                                        const DoubleMatrix& x);
+
 // |a - b| / |b|, Frobenius.
 double RelativeDifference(const DoubleMatrix& a, const DoubleMatrix& b);
 

@@ -35,7 +35,8 @@ struct CUstream_st;
 namespace headwise {
 
 // What a launch needs besides the arguments of the contract. All memory is device memory, owned by
-// the caller and left alone until the stream has passed the launch.
+// the caller and left alone until the stream has passed the launch. What is written (positions that
+// are copied, first_bad_token, scratch) overlaps nothing else; of the scratch that is checked.
 struct QkvLaunch {
   CUstream_st* stream = nullptr;  // a cudaStream_t
 

@@ -218,6 +218,22 @@ TEST_P(EmulatedCorners, EveryChoice) {
   }
 }
 
+// Sums of products that underflow to zeros of either sign: adding the padding of a tree, +0, shows.
+TEST_P(EmulatedCorners, PaddingIsAdded) {
+  for (const std::int64_t group_size : {1, 3, 5, 6}) {
+    for (const std::int64_t tokens : {1, 130, 200}) {
+      for (const std::int64_t head_dim : {64, 20}) {
+        CheckCorner({.tokens = tokens,
+                     .group_size = group_size,
+                     .head_dim = head_dim,
+                     .norm = HeadNorm::kGainCentered,
+                     .values = Values::kSubnormal,
+                     .seed = static_cast<std::uint64_t>(group_size + tokens)});
+      }
+    }
+  }
+}
+
 // Numbers of heads that fill the last warp, leave it with one head, and need several blocks a tile.
 TEST_P(EmulatedCorners, NumbersOfHeads) {
   for (const std::int64_t kv_heads : {1, 2, 5, 16}) {

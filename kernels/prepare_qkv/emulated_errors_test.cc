@@ -112,12 +112,26 @@ TEST_F(EmulatedErrors, AGroupThatIsTooLarge) {
               HasSubstr("found 2049 query heads a kv group"));
 }
 
-TEST_F(EmulatedErrors, ReduceHeadNormGradientWantsTheWidth) {
+TEST_F(EmulatedErrors, ScratchOfItsOwn) {
+  Expect(
+      absl::StatusCode::kInvalidArgument, "weight_gradient_scratch overlaps dpacked",
+      [](Call& c) { c.launch.weight_gradient_scratch = c.gradients.dpacked.data; },
+      /*backward=*/true);
+}
+
+TEST_F(EmulatedErrors, ReduceHeadNormGradientWantsTheWidthAndMemory) {
   float values[8] = {}, out[3];
   EXPECT_EQ(cuda_emulated::ReduceHeadNormGradient(RowSpan<const float>(values, 2, 4),
                                                   absl::MakeSpan(out), nullptr)
                 .code(),
             absl::StatusCode::kInvalidArgument);
+  float right[4];
+  for (const RowSpan<const float>& rows :
+       {RowSpan<const float>{nullptr, 2, 4, 4}, RowSpan<const float>{values, -1, 4, 4},
+        RowSpan<const float>{values, 2, 4, 3}}) {
+    EXPECT_EQ(cuda_emulated::ReduceHeadNormGradient(rows, absl::MakeSpan(right), nullptr).code(),
+              absl::StatusCode::kInvalidArgument);
+  }
 }
 
 }  // namespace

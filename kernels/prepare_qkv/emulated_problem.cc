@@ -37,7 +37,9 @@ LaunchMemory::LaunchMemory(const QkvPreparation& op, absl::Span<const std::int64
       device_positions_(device_positions),
       positions_(positions.begin(), positions.end()),
       scratch_(WeightGradientScratch(op, tokens)) {
-  std::memset(static_cast<void*>(scratch_.data()), 0xff, scratch_.size() * sizeof(float));
+  if (!scratch_.empty()) {
+    std::memset(static_cast<void*>(scratch_.data()), 0xff, scratch_.size() * sizeof(float));
+  }
   if (!device_positions) positions_.assign(positions.size(), -1);
 }
 

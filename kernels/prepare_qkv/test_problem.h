@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "kernels/common/thread_pool.h"
 #include "kernels/prepare_qkv/contract.h"
 
@@ -66,6 +67,8 @@ class GuardedRows {
   bool GuardsIntact() const;
   // Whether nothing at all has been written.
   bool Untouched() const;
+  // The matrix with its canaries, for a copy elsewhere and back.
+  absl::Span<T> storage() const { return absl::MakeSpan(storage_); }
 
  private:
   mutable std::vector<T> storage_;

@@ -221,12 +221,25 @@ absl::Status ValidateBackward(const QkvPreparation& op, const QkvInputs<T>& in,
        RegionOf("k_weight", in.k_weight), RegionOf("positions", in.positions)});
 }
 
+template <typename T>
+absl::Status ValidateScratch(absl::Span<const float> scratch, const QkvInputs<T>& in,
+                             const QkvGradients<T>& gradients, const PackedGradients<T>& out) {
+  return CheckDisjoint(
+      {RegionOf("weight_gradient_scratch", scratch)},
+      {RegionOf("packed", in.packed), RegionOf("dq", gradients.dq), RegionOf("dk", gradients.dk),
+       RegionOf("dv", gradients.dv), RegionOf("dpacked", out.dpacked),
+       RegionOf("dq_weight_per_group", out.dq_weight_per_group),
+       RegionOf("dk_weight_per_group", out.dk_weight_per_group)});
+}
+
 #define HW_INSTANTIATE(T)                                                                   \
   template absl::Status ValidateForward(const QkvPreparation&, const QkvInputs<T>&,         \
                                         const QkvOutputs<T>&, PositionsIn);                 \
   template absl::Status ValidateBackward(const QkvPreparation&, const QkvInputs<T>&,        \
                                          const QkvGradients<T>&, const PackedGradients<T>&, \
-                                         PositionsIn)
+                                         PositionsIn);                                      \
+  template absl::Status ValidateScratch(absl::Span<const float>, const QkvInputs<T>&,       \
+                                        const QkvGradients<T>&, const PackedGradients<T>&)
 HW_INSTANTIATE(float);
 HW_INSTANTIATE(BFloat16);
 HW_INSTANTIATE(double);

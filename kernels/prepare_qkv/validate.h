@@ -4,6 +4,7 @@
 #define HEADWISE_KERNELS_PREPARE_QKV_VALIDATE_H_
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "kernels/prepare_qkv/contract.h"
 
 namespace headwise {
@@ -24,6 +25,11 @@ template <typename T>
 absl::Status ValidateBackward(const QkvPreparation& op, const QkvInputs<T>& in,
                               const QkvGradients<T>& gradients, const PackedGradients<T>& out,
                               PositionsIn positions = PositionsIn::kHostMemory);
+
+// kInvalidArgument if the scratch of a backward overlaps one of its matrices.
+template <typename T>
+absl::Status ValidateScratch(absl::Span<const float> scratch, const QkvInputs<T>& in,
+                             const QkvGradients<T>& gradients, const PackedGradients<T>& out);
 
 }  // namespace headwise
 

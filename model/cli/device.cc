@@ -15,8 +15,8 @@ absl::StatusOr<Kernels> KernelsOfDevice(const std::string& name) {
   if (name == "cuda-emulated") return Kernels::kCudaEmulated;
   if (name == "cuda") {
     return absl::UnimplementedError(
-        "--device cuda: this binary was built without CUDA; expected cpu or cuda-emulated; try "
-        "--device cpu");
+        "--device cuda: this binary was built without CUDA: muse does not run on GPUs yet, with or "
+        "without a toolkit; try --device cpu, or --device cuda-emulated");
   }
   return absl::InvalidArgumentError(
       absl::StrCat("--device: expected cpu, cuda or cuda-emulated, found '", name, "'",

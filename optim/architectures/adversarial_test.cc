@@ -16,7 +16,6 @@ namespace headwise {
 namespace {
 
 using nlohmann::json;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 CheckpointLayout Resolve(const json& config, const std::vector<WeightShape>& weights) {

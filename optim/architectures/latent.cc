@@ -51,7 +51,7 @@ Placement Query(ModuleConfig& module, const Latent& l, std::int64_t in_features)
 }
 
 ArchitectureRule LatentRule(const char* model_type, const LatentDefaults& defaults,
-                            std::vector<const char*> others = {},
+                            const std::vector<const char*>& others = {},
                             const char* path = "layers.*.self_attn") {
   AttentionModule module = LatentModule(path, defaults);
   for (const char* other : others) module.others.push_back(other);

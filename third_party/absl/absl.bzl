@@ -2,6 +2,8 @@
 
 Every label is an alias of one target, because Debian links Abseil as shared libraries: a program that uses
 `@com_google_absl//absl/strings` compiles and links the same whether it gets one library or the closure of it.
+With --define=libraries=static (--config=bundle) its archives are linked instead, for programs that run where it is not
+installed.
 """
 
 # package: targets. Only what Headwise uses; add a line to use more.
@@ -50,14 +52,37 @@ _LIBRARIES = [
     "time_zone",
 ]
 
+# What those call in turn.
+_NEEDED_BY_ARCHIVES = [
+    "cordz_handle",
+    "cordz_info",
+    "debugging_internal",
+    "demangle_internal",
+    "exponential_biased",
+    "graphcycles_internal",
+    "log_severity",
+    "malloc_internal",
+    "stacktrace",
+    "strerror",
+    "symbolize",
+]
+
 _ROOT = """
 load("@rules_cc//cc:cc_library.bzl", "cc_library")
 
 cc_library(
     name = "absl",
     hdrs = glob(["include/absl/**/*.h", "include/absl/**/*.inc"]),
-    linkopts = {linkopts},
+    linkopts = select({{
+        ":static": {static},
+        "//conditions:default": {shared},
+    }}),
     visibility = ["//visibility:public"],
+)
+
+config_setting(
+    name = "static",
+    define_values = {{"libraries": "static"}},
 )
 """
 
@@ -76,9 +101,13 @@ def _impl(ctx):
     ctx.symlink(include, "include/absl")
 
     # Kept whether or not the program itself calls them: gold's --as-needed does not see what only our shared libraries call.
-    linkopts = (["-Wl,--push-state,--no-as-needed"] + ["-labsl_" + library for library in _LIBRARIES] +
-                ["-Wl,--pop-state", "-lpthread"])
-    ctx.file("BUILD.bazel", _ROOT.format(linkopts = linkopts))
+    shared = (["-Wl,--push-state,--no-as-needed"] + ["-labsl_" + library for library in _LIBRARIES] +
+              ["-Wl,--pop-state", "-lpthread"])
+
+    # More than _LIBRARIES, because an archive does not name what it needs itself; the linker takes what is referred to.
+    archives = ["-l:libabsl_%s.a" % library for library in _LIBRARIES + _NEEDED_BY_ARCHIVES]
+    static = ["-Wl,--start-group"] + archives + ["-Wl,--end-group", "-lpthread"]
+    ctx.file("BUILD.bazel", _ROOT.format(shared = shared, static = static))
     for package, names in _LABELS.items():
         ctx.file(package + "/BUILD.bazel", "".join([_ALIAS.format(name = name) for name in names]))
 

@@ -10,6 +10,9 @@
 Host code is compiled with the flags of the C++ build. Device code keeps the numerics contract: no contraction of a*b+c
 (a kernel that wants an fma says __fmaf_rn), no flushing of subnormals, division and square root correctly rounded.
 --//third_party/cuda:archs=sm_90a chooses other GPUs. Where no toolkit was found, the target is skipped.
+
+Two output groups, made only when asked for, say what device code became, one file per source and GPU: `ptx`, and `ptxas`,
+the assembler's report of registers, shared memory, stack and spills. device_code.bzl tests them.
 """
 
 load("@bazel_skylib//rules:common_settings.bzl", "BuildSettingInfo")
@@ -40,13 +43,12 @@ def _host_flags(flags):
         for flag in flags
     ]
 
-def _compile(ctx, toolchain, context):
-    """Declares one nvcc action per source and returns the objects."""
+def _args(ctx, toolchain, context):
+    """nvcc's flags but for the GPUs and the files."""
     optimized = ctx.var["COMPILATION_MODE"] == "opt"
     args = ctx.actions.args()
     args.add("-ccbin", toolchain.compiler_executable)
     args.add_all(_host_flags(ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts))
-    args.add_all(_gencode(ctx.attr._archs[BuildSettingInfo].value))
     args.add_all(_NUMERICS)
     args.add_all(["-Xcompiler=-fPIC", "-lineinfo", "--expt-relaxed-constexpr"])
     args.add_all(["-O3", "-DNDEBUG"] if optimized else ["-O1"])
@@ -56,21 +58,51 @@ def _compile(ctx, toolchain, context):
     args.add_all(context.quote_includes, before_each = "-Xcompiler=-iquote", format_each = "-Xcompiler=%s")
     args.add_all(context.includes, before_each = "-I")
     args.add_all(context.system_includes, before_each = "-isystem")
+    return args
 
+def _nvcc(ctx, toolchain, context, source, output, arguments, mnemonic, message):
+    ctx.actions.run(
+        executable = CUDA_PATH + "/bin/nvcc",
+        arguments = arguments + [source.path, "-o", output.path],
+        inputs = depset([source], transitive = [context.headers, toolchain.all_files]),
+        outputs = [output],
+        env = {"PATH": "/usr/bin:/bin"},
+        mnemonic = mnemonic,
+        progress_message = message % source.short_path,
+    )
+
+def _compile(ctx, toolchain, context, args):
+    """Declares one nvcc action per source and returns the objects."""
+    gencode = _gencode(ctx.attr._archs[BuildSettingInfo].value)
     objects = []
     for source in ctx.files.srcs:
         object = ctx.actions.declare_file("_objs/%s/%s.pic.o" % (ctx.label.name, source.basename))
-        ctx.actions.run(
-            executable = CUDA_PATH + "/bin/nvcc",
-            arguments = [args, "-c", source.path, "-o", object.path],
-            inputs = depset([source], transitive = [context.headers, toolchain.all_files]),
-            outputs = [object],
-            env = {"PATH": "/usr/bin:/bin"},
-            mnemonic = "CudaCompile",
-            progress_message = "Compiling %s with nvcc" % source.short_path,
-        )
+        arguments = [args] + gencode + ["-c"]
+        _nvcc(ctx, toolchain, context, source, object, arguments, "CudaCompile", "Compiling %s with nvcc")
         objects.append(object)
     return objects
+
+def _device_code(ctx, toolchain, context, args):
+    """Declares, per source and GPU, the two steps that nvcc takes with device code. Returns (PTX, ptxas reports)."""
+    ptx, reports = [], []
+    for source in ctx.files.srcs:
+        for arch in ctx.attr._archs[BuildSettingInfo].value:
+            prefix = "_objs/%s/%s.%s" % (ctx.label.name, source.basename, arch)
+            code = ctx.actions.declare_file(prefix + ".ptx")
+            arguments = [args, "-ptx", "-arch=" + arch.replace("sm_", "compute_")]
+            _nvcc(ctx, toolchain, context, source, code, arguments, "CudaPtx", "Translating %s to PTX")
+            report = ctx.actions.declare_file(prefix + ".ptxas.txt")
+            ctx.actions.run_shell(
+                command = '"$1" -v -m64 --generate-line-info -arch="$2" "$3" -o /dev/null 2>"$4" || { cat "$4"; exit 1; }',
+                arguments = [CUDA_PATH + "/bin/ptxas", arch, code.path, report.path],
+                inputs = [code],
+                outputs = [report],
+                mnemonic = "CudaPtxas",
+                progress_message = "Assembling %s for %s" % (source.short_path, arch),
+            )
+            ptx.append(code)
+            reports.append(report)
+    return ptx, reports
 
 def _cuda_library_impl(ctx):
     toolchain = find_cpp_toolchain(ctx)
@@ -88,7 +120,9 @@ def _cuda_library_impl(ctx):
         CcInfo(compilation_context = deps.compilation_context),
     ]).compilation_context
 
-    objects = _compile(ctx, toolchain, context)
+    args = _args(ctx, toolchain, context)
+    objects = _compile(ctx, toolchain, context, args)
+    ptx, reports = _device_code(ctx, toolchain, context, args)
     linking_context, _ = cc_common.create_linking_context_from_compilation_outputs(
         actions = ctx.actions,
         name = ctx.label.name,
@@ -110,6 +144,7 @@ def _cuda_library_impl(ctx):
     return [
         DefaultInfo(files = depset(objects)),
         CcInfo(compilation_context = context, linking_context = linking_context),
+        OutputGroupInfo(ptx = depset(ptx), ptxas = depset(reports)),
     ]
 
 _cuda_library = rule(

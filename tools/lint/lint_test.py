@@ -1,9 +1,12 @@
 """Each rule of the lints seen to go red on the smallest text that breaks it, and to accept the text that does not."""
 
+import os
+import tempfile
 import unittest
 
 import arrows_lint
 import build_lint
+import cuda_lint
 
 _TAGS = {"tsan"}
 _GOOD = """# A package.
@@ -110,6 +113,91 @@ cc_library(name = "b", deps = select({"//conditions:default": ["//optim:muon"]})
         self.assertEqual(arrows_lint.lint_cpp("core/a.h", text), [])
         self.assertEqual(len(arrows_lint.lint_cpp("core/b.h", text)), 1)
         self.assertEqual(len(arrows_lint.lint_cpp("core/a.h", "#pragma once\n")), 1)
+
+
+class CudaLintTest(unittest.TestCase):
+    """On a tree with a kernel, headers of its own, and an emulation that includes different things for each compiler."""
+
+    _TREE = {
+        "kernels/emulation/cuda_kernel.h": """#pragma once
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+#define HW_ONLY_NVCC 1
+#include "kernels/emulation/nvcc.cuh"
+#else
+#include "core/bf16.h"
+#endif
+""",
+        "kernels/emulation/nvcc.cuh": "#pragma once\n#include <cuda_bf16.h>\n",
+        "core/bf16.h": "#pragma once\nint bf16;\n",
+        "core/heads.h": "#pragma once\nint heads;\n",
+        "kernels/norm/norm.cuh": "#pragma once\n#include \"core/heads.h\"\nint norm;\n",
+        "kernels/norm/norm.cu": """#include <cmath>
+#include "kernels/emulation/cuda_kernel.h"
+#include "core/bf16.h"
+#include "kernels/norm/norm.cuh"
+#define HW_WIDTH 4
+#if HW_WIDTH == 4
+namespace headwise::HW_CUDA_NAMESPACE { int width; }
+#endif
+""",
+    }
+
+    def lint(self, changes):
+        """The problems of a tree with some texts of _TREE changed: {path: (old, new)}."""
+        with tempfile.TemporaryDirectory() as root:
+            for path, text in self._TREE.items():
+                os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+                with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                    old, new = changes.get(path, ("", ""))
+                    self.assertIn(old, text)
+                    file.write(text.replace(old, new, 1) if old else text)
+            return cuda_lint.lint(list(self._TREE), root)
+
+    def assert_red(self, path, line, message, changes):
+        problems = self.lint(changes)
+        self.assertEqual([problem[:2] for problem in problems], [(path, line)], problems)
+        self.assertIn(message, problems[0][2])
+
+    def test_one_text_passes(self):
+        self.assertEqual(self.lint({}), [])
+
+    def test_a_macro_of_one_compiler(self):
+        self.assert_red("kernels/norm/norm.cu", 7, "nvcc (host) None",
+                        {"kernels/norm/norm.cu": ("#if HW_WIDTH == 4", "#ifndef HW_ONLY_NVCC")})
+
+    def test_a_macro_of_one_compiler_in_a_header(self):
+        self.assert_red("kernels/norm/norm.cuh", 4, "g++ sees None, nvcc (host) 'int norm;'",
+                        {"kernels/norm/norm.cuh": ("int norm;", "#ifdef HW_ONLY_NVCC\nint norm;\n#endif")})
+        self.assert_red("core/heads.h", 3, "g++ sees 'int heads;'",
+                        {"core/heads.h": ("int heads;", "#if !defined(__CUDA_ARCH__)\nint heads;\n#endif")})
+
+    def test_an_include_of_one_compiler(self):
+        self.assert_red("core/heads.h", 2, "nvcc (host) None",
+                        {"kernels/norm/norm.cuh": ('#include "core/heads.h"\n',
+                                                   '#ifndef HW_ONLY_NVCC\n#include "core/heads.h"\n#endif\n')})
+
+    def test_names_of_compilers(self):
+        for name in ["__CUDACC__", "__CUDA_ARCH__", "__NVCC__", "HW_EMULATION_TSAN", "HW_HAVE_CUDA"]:
+            self.assert_red("kernels/norm/norm.cu", 9, name + ": kernels do not know",
+                            {"kernels/norm/norm.cu": ("#endif", "#endif\n// " + name)})
+        self.assert_red("kernels/norm/norm.cu", 6, "a conditional on HW_CUDA_NAMESPACE",
+                        {"kernels/norm/norm.cu": ("#if HW_WIDTH == 4", "#if HW_WIDTH == 4 || HW_CUDA_NAMESPACE")})
+
+    def test_library_functions(self):
+        for text in ["y = std::exp(x);", "y = tanhf(x);", "y = 1.0f / sqrtf(x);", "y = fmaxf(a, b);", "y = ::log2(x);"]:
+            self.assertEqual(len(cuda_lint.lint_text(text)), 1, text)
+        for text in ["y = __expf_rn(x);", "y = __dsqrt_rn(x);", "// exp(x)", "y = Exp(x);", "y = table.exp(x);", "pow2(x)"]:
+            self.assertEqual(cuda_lint.lint_text(text), [], text)
+
+    def test_cuda_headers_come_from_the_emulation(self):
+        problems = self.lint({"kernels/norm/norm.cu": ("#include <cmath>", "#include <cuda_runtime.h>")})
+        self.assertEqual([problem[:2] for problem in problems], [("kernels/norm/norm.cu", 1)], problems)
+        self.assertIn("cuda_kernel.h", problems[0][2])
+
+    def test_what_does_not_preprocess(self):
+        self.assert_red("kernels/norm/norm.cu", 1, "no_such.h",
+                        {"kernels/norm/norm.cu": ("#include <cmath>", "#include <no_such.h>")})
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
 #include "core/base/status_macros.h"
 #include "kernels/emulation/cuda_kernel.h"
 #include "kernels/prepare_qkv/cuda.h"
@@ -115,6 +116,10 @@ absl::Status PrepareQkvBackward(const QkvPreparation& op, const QkvInputs<T>& in
         "floats (WeightGradientScratch)",
         WeightGradientScratch(op, tokens)));
   }
+  HW_RETURN_IF_ERROR(ValidateScratch(
+      absl::MakeConstSpan(launch.weight_gradient_scratch,
+                          static_cast<std::size_t>(WeightGradientScratch(op, tokens))),
+      in, gradients, out));
   if (tokens > 0) {
     HW_RETURN_IF_ERROR(CopyPositions(op, in, launch));
     BackwardArguments<T> a = {.packed = MakeRows(in.packed),
@@ -155,6 +160,17 @@ absl::Status ReduceHeadNormGradient(RowSpan<const float> per_group, absl::Span<f
         "out: found %d values, expected per_group's width %d", out.size(), per_group.width));
   }
   if (out.empty()) return absl::OkStatus();
+  if (out.data() == nullptr || (per_group.rows > 0 && per_group.data == nullptr)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: found a null pointer, expected device memory",
+                        out.data() == nullptr ? "out" : "per_group"));
+  }
+  if (per_group.rows < 0 || (per_group.rows > 1 && per_group.stride < per_group.width)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("per_group: found %d rows of stride %d, expected G >= 0 of at least its "
+                        "width %d",
+                        per_group.rows, per_group.stride, per_group.width));
+  }
   return LaunchSumColumns({.leaves = per_group.data,
                            .leaf_count = per_group.rows,
                            .stride = per_group.stride,

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# device_code.py refuses a kernel that spills, one with an approximate instruction and a pattern that fits no kernel, names each, and
+# passes the others. Arguments: device_code.py, then the output groups of a library with all kinds.
+set -euo pipefail
+
+check=$1
+shift
+reports=() ptx=()
+for file in "$@"; do
+  if [[ $file == *.ptx ]]; then ptx+=("$file"); else reports+=("$file"); fi
+done
+
+fail() { echo "device_code_test: $*" >&2 && exit 1; }
+
+# refuses MESSAGE ARGUMENT...: the check fails, and its message has a line with MESSAGE.
+refuses() {
+  local message=$1 output
+  shift
+  if output=$("$check" "$@" 2>&1); then fail "passed, expected '$message': $*"; fi
+  grep -qE "$message" <<<"$output" || fail "expected '$message', found: $output"
+}
+
+"$check" --no-spills='^Clean$' "${reports[@]}" | tee /dev/stderr | grep -qE '^Spilling .* [1-9][0-9]* +[1-9][0-9]*$' ||
+  fail "the table does not show the stack and the spills"
+for report in "${reports[@]}"; do
+  refuses "^Spilling on sm_[0-9]+[a-z]* uses local memory: stack frame of [1-9]" --no-spills=Spill "$report"
+done
+refuses "'Clear' fits no kernel" --no-spills=Clear "${reports[@]}"
+refuses "\.ptx:[0-9]+: rsqrt\.approx\.f32: not an operation" "${ptx[@]}"
+refuses "no kernel in these files" /dev/null

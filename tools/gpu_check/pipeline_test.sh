@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# What gpu_benchmark writes is what report.py and torch_compare.py read: the benchmark, on emulated kernels, then the report of
+# it. Where PyTorch is there (CI has none), also that PyTorch's results on the CPU are as close as they should be.
+# Arguments: the benchmark, the folder of the scripts.
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "pipeline_test: $*" >&2 && exit 1; }
+
+mkdir -p "$work"/{benchmark,dump}
+echo '{}' >"$work/manifest.json"
+"$1" --tiny --quick --json "$work/benchmark/bench.json" --dump "$work/dump"
+python3 -B "$2/report.py" "$work/manifest.json" "$work" | tee "$work/table"
+for layer in rope nope; do
+  for pass in forward backward; do
+    grep -qE "^$layer +train +$pass +65 \| +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9]+ \| +[0-9.]+ +[0-9.]+ \|" "$work/table" || fail "no row of $layer $pass"
+  done
+done
+names='"(packed|q_weight|k_weight|positions|q|k|v|dq|dk|dv|dpacked|dq_weight_per_group|dk_weight_per_group)":'
+for dump in {rope,nope}.{after_weight,only_at_end}; do
+  [[ $(head -c 4096 "$work/dump/$dump.safetensors" | grep -aoE "$names" | sort -u | wc -l) == 13 ]] || fail "$dump lacks tensors"
+done
+if python3 -c 'import torch' 2>/dev/null; then
+  python3 -B "$2/torch_compare.py" --dump "$work/dump" --device cpu || fail "PyTorch is too far away"
+else
+  echo "no PyTorch here: torch_compare.py was not run"
+fi

@@ -1,0 +1,139 @@
+#!/usr/bin/env -S python3 -B
+"""Merges what the steps of run.sh left into result.json and prints the table of times.
+
+    report.py MANIFEST DIRECTORY
+
+DIRECTORY holds steps.jsonl, gtest/*.json, benchmark/*.json and, if PyTorch was there, torch.json. What a step that failed did not
+write is missing from the result, never an error.
+"""
+
+import glob
+import json
+import os
+import sys
+
+
+def load(path):
+    """The JSON of a file; None if it is missing or not whole."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
+
+
+def load_lines(path):
+    """The JSON of each line of a file."""
+    try:
+        with open(path, encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+    except (OSError, ValueError):
+        return []
+
+
+def summarize_gtest(report):
+    """{"passed", "failed", "skipped", "failures", "skips"} of googletest's JSON report."""
+    summary = {"passed": 0, "failures": [], "skips": []}
+    for suite in report["testsuites"]:
+        for test in suite["testsuite"]:
+            name = f"{suite['name']}.{test['name']}"
+            if test.get("failures"):
+                summary["failures"].append({"test": name, "message": test["failures"][0]["failure"][:2000]})
+            elif test.get("result") == "SKIPPED":
+                summary["skips"].append(name)
+            elif test.get("status") == "RUN":
+                summary["passed"] += 1
+    return summary | {"failed": len(summary["failures"]), "skipped": len(summary["skips"])}
+
+
+def torch_times(torch):
+    """{(layer, use, pass, tokens): {mode: row}} of torch_compare.py's cases."""
+    times = {}
+    for row in (torch or {}).get("cases", []):
+        times.setdefault((row["layer"], row["use"], row["pass"], row["tokens"]), {})[row["mode"]] = row
+    return times
+
+
+_COLUMNS = (f"{'layer':<5} {'use':<7} {'pass':<8} {'tokens':>6} | {'fused us':>9} {'TB/s':>6} {'of copy':>7} {'launches':>8} |"
+            f" {'unfused us':>10} {'x':>5} | {'eager us':>9} {'x':>5} | {'compile us':>10} {'x':>5}")
+
+
+def _against(row, fused_us):
+    """A competitor's time and its ratio to ours; a star where PyTorch ran without a CUDA graph."""
+    if row is None or "skipped" in row:
+        return "-", "-"
+    star = "" if row.get("graph", True) else "*"
+    return f"{row['median_us']:.1f}{star}", f"{row['median_us'] / fused_us:.2f}"
+
+
+def table(benchmark, torch):
+    """The lines of the table of times."""
+    device = benchmark["device"]
+    lines = [f"{device['name']}: copy {benchmark['copy']['bytes_per_second'] * 1e-12:.2f} TB/s", _COLUMNS]
+    others = torch_times(torch)
+    for row in benchmark["cases"]:
+        key = (row["layer"], row["use"], row["pass"], row["tokens"])
+        head = f"{key[0]:<5} {key[1]:<7} {key[2]:<8} {key[3]:>6} |"
+        if "skipped" in row:
+            lines.append(f"{head} skipped: {row['skipped']}")
+            continue
+        fused = row["fused"]["median_us"]
+        eager, eager_x = _against(others.get(key, {}).get("eager"), fused)
+        compiled, compiled_x = _against(others.get(key, {}).get("compile"), fused)
+        lines.append(f"{head} {fused:>9.2f} {row['bytes_per_second'] * 1e-12:>6.2f} {row['share_of_copy']:>7.2f}"
+                     f" {row['fused']['launches']:>8} | {row['unfused']['median_us']:>10.2f} {row['speedup']:>5.2f} |"
+                     f" {eager:>9} {eager_x:>5} | {compiled:>10} {compiled_x:>5}")
+    if any("*" in line for line in lines[2:]):
+        lines.append("* without a CUDA graph: PyTorch could not capture it")
+    return lines
+
+
+def merge(manifest, directory):
+    """The result, from what the steps left."""
+    def by_name(folder):
+        return {os.path.basename(path)[:-len(".json")]: load(path)
+                for path in sorted(glob.glob(os.path.join(directory, folder, "*.json")))}
+
+    return {
+        "manifest": load(manifest),
+        "steps": load_lines(os.path.join(directory, "steps.jsonl")),
+        "tests": {name: summarize_gtest(report) for name, report in by_name("gtest").items() if report},
+        "benchmarks": {name: report for name, report in by_name("benchmark").items() if report},
+        "torch": load(os.path.join(directory, "torch.json")),
+    }
+
+
+def describe(result):
+    """The lines that run.sh shows."""
+    lines = []
+    for name, tests in result["tests"].items():
+        lines.append(f"{name}: {tests['passed']} passed, {tests['failed']} failed, {tests['skipped']} skipped")
+        lines += [f"  FAILED  {failure['test']}" for failure in tests["failures"]]
+        lines += [f"  skipped {skip}" for skip in tests["skips"]]
+    for name, benchmark in result["benchmarks"].items():
+        lines += ["", name]
+        lines += table(benchmark, result["torch"] if benchmark.get("benchmark") == "prepare_qkv" else None)
+    checks = (result["torch"] or {}).get("checks", [])
+    if checks:
+        required = [check for check in checks if check["required"]]
+        close = sum(check["close"] for check in required)
+        lines += ["", f"PyTorch {result['torch']['torch']}, eager: {close} of {len(required)} tensors as close as they should be"]
+        for check in checks:
+            if not check["close"]:
+                lines.append(f"  {'TOO FAR' if check['required'] else 'not required'}: {check['layer']} {check['mode']}"
+                             f" {check['tensor']} against {check['rounding']}")
+    return lines
+
+
+def main(manifest, directory):
+    result = merge(manifest, directory)
+    path = os.path.join(directory, "result.json")
+    with open(path + ".tmp", "w", encoding="utf-8") as file:
+        json.dump(result, file, indent=2)
+        file.write("\n")
+    os.replace(path + ".tmp", path)
+    print("\n".join(describe(result)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
