@@ -29,8 +29,9 @@ TEST(SafetensorsIndex, ListsTensorsAndShards) {
 }
 
 TEST(SafetensorsIndex, ErrorsSayWhatIsWrong) {
-  EXPECT_THAT(Error("{\"weight_map\": {"), HasSubstr("not valid JSON at byte"));
+  EXPECT_THAT(Error("{\"weight_map\": {"), HasSubstr("not valid JSON: parse error at line 1"));
   EXPECT_THAT(Error(""), HasSubstr("not valid JSON"));
+  EXPECT_THAT(Error(R"({"weight_map": 1e99999})"), HasSubstr("number overflow"));
   EXPECT_THAT(Error("[]"), HasSubstr("expected an object with an object weight_map"));
   EXPECT_THAT(Error(R"({"weight_map": []})"), HasSubstr("expected an object"));
   EXPECT_THAT(Error(R"({"weight_map": {}})"), HasSubstr("weight_map is empty"));

@@ -134,13 +134,13 @@ absl::StatusOr<ConfigJson> ConfigJson::Parse(absl::string_view text) {
   auto document = std::make_shared<json>();
   try {
     *document = json::parse(strict);
-  } catch (const json::parse_error& e) {
+  } catch (const json::exception& e) {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..."
     const std::string what = e.what();
-    const std::size_t colon = what.find(": ");
+    const std::size_t bracket = what.find("] ");
     return absl::InvalidArgumentError(absl::StrCat(
-        "not valid JSON at byte ", e.byte, ": ",
-        absl::CEscape(what.substr(colon == std::string::npos ? 0 : colon + 2).substr(0, 160))));
+        "not valid JSON: ",
+        absl::CEscape(what.substr(bracket == std::string::npos ? 0 : bracket + 2).substr(0, 160))));
   }
   if (!document->is_object()) {
     return absl::InvalidArgumentError(

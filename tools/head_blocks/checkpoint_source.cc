@@ -34,11 +34,26 @@ bool Exists(const std::string& path) {
 absl::StatusOr<std::string> ReadWhole(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": a directory, expected a file"));
+    return absl::DataLossError(absl::StrCat(path, ": a directory, expected a file"));
   }
   std::ifstream in(path, std::ios::binary);
   if (!in) return FileError(errno, "open", path);
   return std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+}
+
+// What is wrong with a file is not what is wrong with a flag.
+absl::Status FileIsBad(const std::string& path, const absl::Status& status) {
+  const bool names_path = absl::StartsWith(status.message(), path);
+  return absl::Status(
+      status.code() == absl::StatusCode::kInvalidArgument ? absl::StatusCode::kDataLoss
+                                                          : status.code(),
+      names_path ? std::string(status.message()) : absl::StrCat(path, ": ", status.message()));
+}
+
+absl::StatusOr<SafetensorsFile> OpenSafetensors(const std::string& path) {
+  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
+  if (!file.ok()) return FileIsBad(path, file.status());
+  return file;
 }
 
 // The step-N of the largest N in a run directory; empty if there is none.
@@ -85,16 +100,14 @@ bool NaturalLess(const WeightShape& left, const WeightShape& right) {
 absl::StatusOr<TensorHeaders> ReadShards(const std::string& index_path) {
   HW_ASSIGN_OR_RETURN(const std::string text, ReadWhole(index_path));
   const absl::StatusOr<SafetensorsIndex> index = ParseSafetensorsIndex(text);
-  if (!index.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(index_path, ": ", index.status().message()));
-  }
+  if (!index.ok()) return FileIsBad(index_path, index.status());
   const std::string directory = fs::path(index_path).parent_path().string();
   TensorHeaders headers;
   std::map<std::string, SafetensorsFile> shards;
   for (const std::string& shard : index->shards) {
     HW_ASSIGN_OR_RETURN(
         SafetensorsFile file,
-        SafetensorsFile::Open(directory.empty() ? shard : absl::StrCat(directory, "/", shard)));
+        OpenSafetensors(directory.empty() ? shard : absl::StrCat(directory, "/", shard)));
     shards.emplace(shard, std::move(file));
   }
   for (const auto& [tensor, shard] : index->shard_of) {
@@ -149,7 +162,7 @@ absl::StatusOr<TensorHeaders> ReadTensorHeaders(const std::string& weights_path)
   if (absl::EndsWith(weights_path, ".json")) {
     HW_ASSIGN_OR_RETURN(headers, ReadShards(weights_path));
   } else {
-    HW_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(weights_path));
+    HW_ASSIGN_OR_RETURN(const SafetensorsFile file, OpenSafetensors(weights_path));
     for (const SafetensorsTensor& tensor : file.tensors()) {
       headers.weights.push_back({tensor.name, tensor.shape});
     }
@@ -165,10 +178,7 @@ absl::StatusOr<CheckpointLayout> ResolveCheckpoint(const CheckpointSource& sourc
   HW_ASSIGN_OR_RETURN(const std::string text, ReadWhole(source.config_path));
   if (source.headwise) return HeadwiseLayout(source.config_path, text, headers.weights);
   absl::StatusOr<CheckpointLayout> layout = ResolveHeadBlocks(text, headers.weights, options);
-  if (!layout.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source.config_path, ": ", layout.status().message()));
-  }
+  if (!layout.ok()) return FileIsBad(source.config_path, layout.status());
   return layout;
 }
 

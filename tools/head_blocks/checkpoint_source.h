@@ -28,8 +28,8 @@ struct TensorHeaders {
   std::int64_t files = 0;
 };
 
-// Names and shapes of all tensors. Errors name the file: kDataLoss if a shard lacks a tensor that
-// the index promises.
+// Names and shapes of all tensors. Errors name the file: kDataLoss if it is no such file, or if a
+// shard lacks a tensor that the index promises.
 absl::StatusOr<TensorHeaders> ReadTensorHeaders(const std::string& weights_path);
 
 // What the configuration says about the weights, by the rules of optim/architectures or, for a

@@ -7,9 +7,11 @@
 // Reads only headers, so that it is instant at any size.
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "core/base/nearest_name.h"
 #include "core/base/status_macros.h"
 #include "model/cli/exit_code.h"
 #include "model/cli/paths.h"
@@ -31,6 +33,9 @@ struct Flags {
 };
 
 absl::Status Run(const Flags& flags) {
+  if (flags.weights.empty()) {
+    return absl::InvalidArgumentError("--weights: expected a file or directory, found none");
+  }
   HW_RETURN_IF_ERROR(EnterUserDirectory());
   BlockSize size;
   if (!flags.granularity.empty()) {
@@ -60,14 +65,28 @@ absl::Status Run(const Flags& flags) {
   return flags.granularity.empty() ? absl::OkStatus() : RequireHeadBlocks(layout, size.granularity);
 }
 
+// The parser's message, with the nearest name for a flag that it did not know.
+std::string UsageError(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    names.push_back("--" + option->get_single_name());
+  }
+  std::string hint;
+  for (int i = 1; i < argc && hint.empty(); ++i) {
+    std::string word = argv[i];
+    word = word.substr(0, word.find('='));
+    if (std::string(error.what()).find(word) != std::string::npos) hint = DidYouMean(word, names);
+  }
+  return absl::StrCat(error.what(), hint, "; see --help");
+}
+
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app("Shows which head blocks Muon orthogonalises in a checkpoint's weights.",
                "head_blocks");
   app.add_option("--weights", flags.weights,
                  "A .safetensors file, an index of several, a directory with one of them, or a "
-                 "Headwise run or checkpoint")
-      ->required();
+                 "Headwise run or checkpoint");
   app.add_option("--config", flags.config, "config.json [beside the weights]");
   app.add_option("--granularity", flags.granularity,
                  "whole_matrix, projection, kv_group, head or head_group:N [head]; an error if "
@@ -83,7 +102,7 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
-    return ReportError(absl::InvalidArgumentError(absl::StrCat(error.what(), "; see --help")));
+    return ReportError(absl::InvalidArgumentError(UsageError(app, error, argc, argv)));
   }
   const absl::Status status = Run(flags);
   return status.ok() ? kExitOk : ReportError(status);

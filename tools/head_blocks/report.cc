@@ -51,7 +51,7 @@ struct Row {
   std::string name;
   std::int64_t weights = 0;
   const WeightLayout* first = nullptr;
-  std::int64_t blocks = 0;  // of each
+  std::int64_t blocks = 0;  // of each; 0: no matrix
 };
 
 absl::StatusOr<HeadBlocks> Coarsened(const WeightLayout& weight, const BlockSize& size) {
@@ -67,7 +67,7 @@ absl::StatusOr<std::vector<Row>> Rows(const CheckpointLayout& layout, const Bloc
   std::vector<Row> rows;
   std::map<std::string, std::size_t> row_of;
   for (const WeightLayout& weight : layout.weights) {
-    Row row{weight.name, 1, &weight, 1};
+    Row row{weight.name, 1, &weight, weight.shape.size() == 2 ? 1 : 0};
     if (weight.blocks.has_value()) {
       HW_ASSIGN_OR_RETURN(const HeadBlocks blocks, Coarsened(weight, size));
       row.blocks = blocks.size();
@@ -161,9 +161,10 @@ absl::StatusOr<std::string> LayoutTable(const CheckpointLayout& layout, const Bl
   std::int64_t blocks_at_size = 0;
   for (const Row& row : rows) {
     if (row.first->blocks.has_value()) blocks_at_size += row.blocks * row.weights;
-    absl::StrAppendFormat(&text, "%-*s %6d  %-*s  %-*s %7d  %s\n", name_width, row.name,
+    absl::StrAppendFormat(&text, "%-*s %6d  %-*s  %-*s %7s  %s\n", name_width, row.name,
                           row.weights, shape_width, ToString(row.first->shape), layout_width,
-                          LayoutText(row), row.blocks, HeadsText(row));
+                          LayoutText(row), row.blocks > 0 ? absl::StrCat(row.blocks) : "-",
+                          HeadsText(row));
   }
   return absl::StrCat(text, "\n", SummaryLines(layout, blocks_at_size, size));
 }
