@@ -151,6 +151,8 @@ const char* Name(HeadRole role) {
       return "query_rope";
     case HeadRole::kKeyNope:
       return "key_nope";
+    case HeadRole::kKeyValue:
+      return "key_value";
     case HeadRole::kWhole:
       return "whole";
   }

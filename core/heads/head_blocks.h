@@ -9,6 +9,8 @@
 //   heads.size();                                            // 12 blocks of 64 rows
 //   heads.Coarsen(Granularity::kKvGroup)->size();            // 2 blocks of 384 rows
 //
+// Packings other than these, as a pattern of runs of heads: head_pattern.h.
+//
 // The blocks tile the axis: every row is in exactly one. Creation fails otherwise, naming the row.
 // Immutable value.
 #ifndef HEADWISE_CORE_HEADS_HEAD_BLOCKS_H_
@@ -31,10 +33,11 @@ enum class HeadRole {
   kQueryNope,
   kQueryRope,
   kKeyNope,
+  kKeyValue,  // the keys (without rotary part) and values of one head, as one block
   kWhole,  // the single block of an unpartitioned matrix
 };
 
-// "query", "key", ..., "query_nope", "whole".
+// "query", "key", ..., "key_value", "whole".
 const char* Name(HeadRole role);
 
 // How coarse the blocks are.

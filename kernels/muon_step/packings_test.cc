@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/heads/head_blocks.h"
+#include "core/heads/head_pattern.h"
 #include "core/heads/packed_qkv.h"
 #include "gtest/gtest.h"
 #include "kernels/muon_step/parity.h"
@@ -109,6 +110,32 @@ TEST_P(Packings, GetTheSameUpdate) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Granularities, Packings,
+                         testing::Values(Granularity::kProjection, Granularity::kKvGroup,
+                                         Granularity::kHead, Granularity::kHeadGroup),
+                         [](const auto& info) { return std::string(Name(info.param)); });
+
+// Packings that only multi-head attention has: four blocks of q, v, k; per head q, k, v.
+class MultiHeadPackings : public testing::TestWithParam<Granularity> {};
+
+TEST_P(MultiHeadPackings, GetTheSameUpdate) {
+  constexpr std::int64_t kMany = 12;
+  const HeadBlocks sectioned = HeadPattern::Sectioned({kMany, kMany, kDim})->Blocks();
+  std::vector<TestWeight<float>> expected = {Packed(sectioned, GetParam())};
+  Step(expected);
+  for (const HeadPattern& pattern :
+       {*HeadPattern::FourBlock(kMany, kDim), *HeadPattern::PerHeadQkv(kMany, kDim)}) {
+    const HeadBlocks packing = pattern.Blocks();
+    std::vector<TestWeight<float>> actual = {Packed(packing, GetParam())};
+    Step(actual);
+    for (const HeadBlock& head : sectioned.blocks()) {
+      ExpectSameBits(RowsOf(actual[0], packing, head.role, head.head),
+                     RowsOf(expected[0], sectioned, head.role, head.head),
+                     absl::StrCat(pattern.name(), " ", Name(head.role), " ", head.head));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Granularities, MultiHeadPackings,
                          testing::Values(Granularity::kProjection, Granularity::kKvGroup,
                                          Granularity::kHead, Granularity::kHeadGroup),
                          [](const auto& info) { return std::string(Name(info.param)); });
