@@ -34,7 +34,7 @@ enum class HeadRole {
   kQueryRope,
   kKeyNope,
   kKeyValue,  // the keys (without rotary part) and values of one head, as one block
-  kWhole,  // the single block of an unpartitioned matrix
+  kWhole,     // the single block of an unpartitioned matrix
 };
 
 // "query", "key", ..., "key_value", "whole".
