@@ -198,7 +198,7 @@ Tensor DecoderImpl::Extend(KvCache& cache, absl::Span<const std::vector<std::int
     if (count > 0) active.push_back(r);
   }
   const OpContext ctx = Context(pool);
-  const Tensor out = Tensor::Zeros({rows, config_.vocab_size()}, DType::kF32, options_.device);
+  Tensor out = Tensor::Zeros({rows, config_.vocab_size()}, DType::kF32, options_.device);
   if (active.empty()) return out;
 
   // The residual stream after each active row's last token.

@@ -94,6 +94,7 @@ TEST_F(EmulatedErrors, AGridThatIsTooLarge) {
       .op = {.layout = *PackedQkv::Sectioned({.query_heads = 2, .kv_heads = 1, .head_dim = 64})}};
   const std::int64_t tokens = std::int64_t{1} << 35;
   const auto rows = [&](std::int64_t begin, std::int64_t width) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): no memory is behind it
     return RowSpan<float>(reinterpret_cast<float*>(begin << 50), tokens, width);
   };
   call.in.packed = rows(1, 4 * 64);

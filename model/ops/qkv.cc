@@ -92,9 +92,9 @@ Qkv PrepareQkv(const OpContext& ctx, const QkvArguments& arguments, const Tensor
   CheckArguments(ctx, "PrepareQkv", arguments, packed);
   const PackedQkv& layout = arguments.op.layout;
   const std::int64_t tokens = packed.dim(0);
-  const Qkv out = {.q = ctx.Empty({tokens, layout.query_heads() * layout.head_dim()}),
-                   .k = ctx.Empty({tokens, layout.kv_heads() * layout.head_dim()}),
-                   .v = ctx.Empty({tokens, layout.kv_heads() * layout.head_dim()})};
+  Qkv out = {.q = ctx.Empty({tokens, layout.query_heads() * layout.head_dim()}),
+             .k = ctx.Empty({tokens, layout.kv_heads() * layout.head_dim()}),
+             .v = ctx.Empty({tokens, layout.kv_heads() * layout.head_dim()})};
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     const QkvInputs<T> in = Inputs<T>(arguments, packed);
     const QkvOutputs<T> outputs = {out.q.Rows<T>(), out.k.Rows<T>(), out.v.Rows<T>()};
@@ -126,7 +126,7 @@ Tensor PrepareQkvBackward(const OpContext& ctx, const QkvArguments& arguments, c
       CheckUndefined("PrepareQkvBackward", "dweight", *dweight);
     }
   }
-  const Tensor dpacked = ctx.Empty(packed.shape());
+  Tensor dpacked = ctx.Empty(packed.shape());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     const QkvInputs<T> in = Inputs<T>(arguments, packed);
     const QkvGradients<T> dqkv = {gradients.q.Rows<T>(), gradients.k.Rows<T>(),

@@ -6,3 +6,4 @@ read -ra bazel <<<"${BAZEL:-bazel}"
 
 "${bazel[@]}" test "$@" //...
 "${bazel[@]}" run //:train_qkv
+"${bazel[@]}" run //:train_checkpoint
