@@ -128,7 +128,7 @@ absl::StatusOr<HeadPattern> HeadPattern::FourBlock(std::int64_t heads, std::int6
 
 absl::StatusOr<HeadPattern> HeadPattern::MlaQuery(std::int64_t heads, std::int64_t nope,
                                                   std::int64_t rope, MlaHeads parts) {
-  const absl::StatusOr<HeadPattern> split = Create(
+  absl::StatusOr<HeadPattern> split = Create(
       "mla_query", {{HeadRole::kQueryNope, 1, nope}, {HeadRole::kQueryRope, 1, rope}}, heads);
   if (!split.ok() || parts == MlaHeads::kSplit) return split;
   return Create("mla_query", {{HeadRole::kQuery, heads, nope + rope}});

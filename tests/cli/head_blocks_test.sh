@@ -57,5 +57,10 @@ expect 3 'error: other/config.json: .*not valid JSON' --weights other
 truncate -s -1 llama/model.safetensors
 expect 3 'error: llama/model.safetensors: .*truncated' --weights llama
 
+if [ -e /dev/full ]; then
+  "$head_blocks" --weights other --config llama/config.json > /dev/full 2> full.txt
+  if grep -q 'cannot write all of it' full.txt; then passed=$((passed + 1)); else failed=$((failed + 1)); echo 'FAILED: a full disk'; fi
+fi
+
 echo "head_blocks_test: $passed passed, $failed failed"
 [ "$failed" = 0 ]

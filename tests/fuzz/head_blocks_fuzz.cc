@@ -196,16 +196,18 @@ FuzzTarget MakeFuzzTarget() {
   return target;
 }
 
-}  // namespace headwise
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace headwise;
-  const absl::string_view input(reinterpret_cast<const char*>(data), size);
+static void TestInput(absl::string_view input) {
   const std::size_t nul = input.find('\0');
   if (nul == absl::string_view::npos) {
     TestIndex(input);
   } else {
     TestCheckpointBytes(input.substr(0, nul), input.substr(nul + 1));
   }
+}
+
+}  // namespace headwise
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  headwise::TestInput(absl::string_view(reinterpret_cast<const char*>(data), size));
   return 0;
 }

@@ -6,10 +6,12 @@
 //
 // Reads only headers, so that it is instant at any size.
 #include <cstdio>
+#include <exception>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/nearest_name.h"
 #include "core/base/status_macros.h"
@@ -61,6 +63,9 @@ absl::Status Run(const Flags& flags) {
                         headers.files, headers.files == 1 ? " file\n\n" : " files\n\n", text);
   }
   std::fputs(text.c_str(), stdout);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return absl::DataLossError("standard output: cannot write all of it");
+  }
   // Shown first, so that the reasons are there to read.
   return flags.granularity.empty() ? absl::OkStatus() : RequireHeadBlocks(layout, size.granularity);
 }
@@ -111,4 +116,14 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace headwise
 
-int main(int argc, char** argv) { return headwise::Main(argc, argv); }
+// The code throws nothing itself; the libraries may, when memory runs out.
+int main(int argc, char** argv) {
+  try {
+    return headwise::Main(argc, argv);
+  } catch (const std::exception& exception) {
+    std::fprintf(stderr, "error: %s\n", exception.what());
+  } catch (...) {
+    std::fprintf(stderr, "error: an exception without a message\n");
+  }
+  return headwise::kExitInternal;
+}

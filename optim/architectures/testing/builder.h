@@ -13,7 +13,7 @@ namespace headwise {
 
 class CheckpointBuilder {
  public:
-  explicit CheckpointBuilder(nlohmann::json config) { checkpoint_.config = config.dump(1); }
+  explicit CheckpointBuilder(const nlohmann::json& config) { checkpoint_.config = config.dump(1); }
 
   // A weight that is cut into heads.
   CheckpointBuilder& Heads(const std::string& name, Shape shape, const std::string& layout,
