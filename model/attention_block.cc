@@ -83,6 +83,9 @@ AttentionBlock::AttentionBlock(const ModelConfig& config, std::int64_t layer,
   }
   wo_ = store.AddLinear(name + ".wo", ParameterRole::kAttentionOutput, dim, query_width,
                         Init::Truncated(ResidualStd(config.init(), layer)));
+  if (config.attention().output_bias()) {
+    wo_bias_ = store.Add(name + ".wo_bias", ParameterRole::kBias, {dim}, Init::Constant(0));
+  }
 }
 
 ops::QkvArguments AttentionBlock::Arguments(absl::Span<const std::int64_t> positions) const {
@@ -99,11 +102,11 @@ Tensor AttentionBlock::Project(const OpContext& ctx, const Tensor& x) const {
 
 Tensor AttentionBlock::Output(const OpContext& ctx, const Tensor& x, const Tensor& o,
                               Saved* saved) const {
-  if (gate_.parameter == nullptr) return ops::Linear(ctx, o, wo_.compute, {});
+  if (gate_.parameter == nullptr) return ops::Linear(ctx, o, wo_.compute, ValueOf(wo_bias_));
   Tensor gate = ops::Linear(ctx, x, gate_.compute, {});
   const Tensor gated = ops::SigmoidGate(ctx, o, gate);
   if (saved != nullptr) saved->gate = std::move(gate);
-  return ops::Linear(ctx, gated, wo_.compute, {});
+  return ops::Linear(ctx, gated, wo_.compute, ValueOf(wo_bias_));
 }
 
 Tensor AttentionBlock::Forward(const OpContext& ctx, const Tensor& x, const SequenceInfo& sequence,
@@ -126,6 +129,7 @@ Tensor AttentionBlock::Forward(const OpContext& ctx, const Tensor& x, const Sequ
 
 Tensor AttentionBlock::Backward(const OpContext& ctx, const Tensor& x, const Tensor& dy,
                                 const SequenceInfo& sequence, Saved saved) const {
+  if (wo_bias_ != nullptr) ops::LinearBackwardBias(ctx, dy, wo_bias_->gradient);
   Tensor d_o = ops::LinearBackwardInput(ctx, dy, wo_.compute);
   Tensor dx_gate;
   if (gate_.parameter == nullptr) {

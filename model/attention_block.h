@@ -2,7 +2,7 @@
 // wo's output.
 //
 //   packed = x Wqkv^T + bias;  q, k, v = prepare_qkv(packed);  o = attention(q, k, v)
-//   y = (o * sigmoid(x Wg^T)) Wo^T                              (without a gate: y = o Wo^T)
+//   y = (o * sigmoid(x Wg^T)) Wo^T + bias                       (without a gate: y = o Wo^T + bias)
 #ifndef HEADWISE_MODEL_ATTENTION_BLOCK_H_
 #define HEADWISE_MODEL_ATTENTION_BLOCK_H_
 
@@ -34,7 +34,8 @@ class AttentionBlock {
     Tensor gate;         // [T, H D], before the sigmoid; undefined without a gate
   };
 
-  // Makes `name`.wqkv, .wqkv_bias, .q_norm, .k_norm, .gate and .wo, those that the config asks for.
+  // Makes `name`.wqkv, .wqkv_bias, .q_norm, .k_norm, .sinks, .gate, .wo and .wo_bias, those that the
+  // config asks for.
   // `rotary` is not owned; used by layers with RoPE only.
   AttentionBlock(const ModelConfig& config, std::int64_t layer, const std::string& name,
                  const RotaryTable* rotary, ParameterStore& store);
@@ -61,7 +62,9 @@ class AttentionBlock {
   Attention attention_;
   bool unfused_;
   LinearWeight wqkv_, gate_, wo_;  // gate_.parameter is null without a gate
-  Parameter* bias_ = nullptr;      // null without a bias
+  Parameter* bias_ = nullptr;      // of wqkv; null without
+  Parameter* wo_bias_ = nullptr;   // null without
+  Parameter* sinks_ = nullptr;     // [H]; null without
   Parameter* q_norm_ = nullptr;    // null unless the head norm has weights
   Parameter* k_norm_ = nullptr;
 };

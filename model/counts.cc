@@ -20,6 +20,29 @@ double MeanKeys(std::int64_t length, std::int64_t window) {
   return (w * (w + 1) / 2 + (n - w) * w) / n;
 }
 
+// Of three matrices [width, dim], and their biases.
+ParameterCounts Ffn(std::int64_t width, std::int64_t dim, bool bias) {
+  const std::int64_t matrices = 3 * width * dim;
+  return {.total = matrices + (bias ? 2 * width + dim : 0), .matmul = matrices};
+}
+
+ParameterCounts Experts(const FfnConfig& ffn, std::int64_t dim) {
+  const MoeConfig& moe = ffn.moe();
+  const ParameterCounts expert = Ffn(moe.expert_dim(), dim, ffn.bias());
+  const ParameterCounts shared = Ffn(moe.shared_dim(), dim, ffn.bias());
+  const std::int64_t router = moe.num_experts() * dim;
+  ParameterCounts counts;
+  counts.matmul = router + moe.experts_per_token() * expert.matmul;
+  counts.total = router + moe.num_experts() * expert.total;
+  if (moe.router_bias()) counts.total += moe.num_experts();
+  if (moe.balancing() == BALANCING_BIAS) counts.total += moe.num_experts();
+  if (moe.shared_dim() > 0) {
+    counts.matmul += shared.matmul;
+    counts.total += shared.total;
+  }
+  return counts;
+}
+
 }  // namespace
 
 ParameterCounts CountParameters(const ModelConfig& config) {
@@ -32,19 +55,28 @@ ParameterCounts CountParameters(const ModelConfig& config) {
 
   std::int64_t matrices = packed_width * dim + dim * query_width;  // wqkv, wo
   if (a.output_gate()) matrices += query_width * dim;
-  matrices += 3 * config.ffn().hidden_dim() * dim;
   std::int64_t vectors = NormParameters(config.attention_norm(), dim) +
                          NormParameters(config.post_attention_norm(), dim) +
                          NormParameters(config.ffn_norm(), dim) +
                          NormParameters(config.post_ffn_norm(), dim);
   if (a.qkv_bias()) vectors += packed_width;
+  if (a.output_bias()) vectors += dim;
+  if (a.sinks()) vectors += a.num_query_heads();
   if (head_norm_weights) vectors += 2 * a.head_dim();
 
   ParameterCounts counts;
-  counts.matmul = config.num_layers() * matrices + config.vocab_size() * dim;
-  counts.total = counts.matmul + config.num_layers() * vectors + config.vocab_size() * dim +
-                 NormParameters(config.embedding_norm(), dim) +
-                 NormParameters(config.final_norm(), dim);
+  for (std::int64_t l = 0; l < config.num_layers(); ++l) {
+    const ParameterCounts ffn = LayerHasExperts(config, l)
+                                    ? Experts(config.ffn(), dim)
+                                    : Ffn(config.ffn().hidden_dim(), dim, config.ffn().bias());
+    counts.matmul += matrices + ffn.matmul;
+    counts.total += matrices + vectors + ffn.total;
+  }
+  const std::int64_t vocabulary = config.vocab_size() * dim;
+  counts.matmul += vocabulary;
+  counts.total += (config.tied_head() ? 1 : 2) * vocabulary +
+                  NormParameters(config.embedding_norm(), dim) +
+                  NormParameters(config.final_norm(), dim);
   return counts;
 }
 

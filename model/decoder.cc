@@ -64,11 +64,23 @@ class DecoderImpl final : public Decoder {
   std::int64_t last_tokens_ = 0;
   ParameterStore store_;
   // In this order, which is that of the parameters.
-  Parameter* embedding_;
+  LinearWeight embedding_;  // .compute only where the head is tied to it
   NormSite embedding_norm_;
   std::deque<Layer> layers_;
   OutputHead head_;
 };
+
+// A matrix that products read only where the head is tied to it.
+LinearWeight MakeEmbedding(const ModelConfig& config, ParameterStore& store) {
+  const Init init = Init::Normal(config.init().embedding_std());
+  const char* name = "embedding.weight";
+  if (config.tied_head()) {
+    return store.AddLinear(name, ParameterRole::kEmbedding, config.vocab_size(), config.dim(),
+                           init);
+  }
+  return {.parameter = store.Add(name, ParameterRole::kEmbedding,
+                                 {config.vocab_size(), config.dim()}, init)};
+}
 
 std::deque<Layer> MakeLayers(const ModelConfig& config, const RotaryTable* rotary,
                              ParameterStore& store) {
@@ -85,12 +97,10 @@ DecoderImpl::DecoderImpl(const ModelConfig& config, const DecoderOptions& option
       options_(options),
       rotary_(std::move(rotary)),
       store_(options.compute, options.device),
-      embedding_(store_.Add("embedding.weight", ParameterRole::kEmbedding,
-                            {config.vocab_size(), config.dim()},
-                            Init::Normal(config.init().embedding_std()))),
+      embedding_(MakeEmbedding(config, store_)),
       embedding_norm_(config.embedding_norm(), "embedding_norm", config.dim(), store_),
       layers_(MakeLayers(config, rotary_.has_value() ? &*rotary_ : nullptr, store_)),
-      head_(config, store_) {}
+      head_(config, embedding_, store_) {}
 
 void DecoderImpl::Initialize(std::uint64_t seed) {
   store_.Initialize(seed);
@@ -108,7 +118,8 @@ double DecoderImpl::Loss(const TokenBatch& batch, ThreadPool& pool) {
   TrimUnlessTokens(static_cast<std::int64_t>(batch.inputs.size()));
   const OpContext ctx = Context(pool);
   const SequenceInfo sequence = {batch.positions, batch.segments};
-  Tensor h = embedding_norm_.Forward(ctx, ops::Embedding(ctx, batch.inputs, embedding_->value));
+  Tensor h =
+      embedding_norm_.Forward(ctx, ops::Embedding(ctx, batch.inputs, embedding_.parameter->value));
   for (const Layer& layer : layers_) h = layer.Forward(ctx, h, sequence, nullptr);
   return head_.Loss(ctx, h, batch.targets, 0, nullptr);
 }
@@ -119,7 +130,7 @@ double DecoderImpl::ForwardBackward(const TokenBatch& batch, double loss_scale, 
   const OpContext ctx = Context(pool);
   const SequenceInfo sequence = {batch.positions, batch.segments};
 
-  Tensor embedded = ops::Embedding(ctx, batch.inputs, embedding_->value);
+  Tensor embedded = ops::Embedding(ctx, batch.inputs, embedding_.parameter->value);
   Tensor h = embedding_norm_.Forward(ctx, embedded);
   if (!embedding_norm_.present()) embedded = Tensor();
   std::vector<Layer::Saved> saved(layers_.size());
@@ -134,7 +145,15 @@ double DecoderImpl::ForwardBackward(const TokenBatch& batch, double loss_scale, 
     dh = layers_[l].Backward(ctx, dh, sequence, std::exchange(saved[l], {}));
   }
   dh = embedding_norm_.Backward(ctx, embedded, dh);
-  ops::EmbeddingBackward(ctx, batch.inputs, dh, embedding_->gradient);
+  const Tensor& gradient = embedding_.parameter->gradient;
+  if (!config_.tied_head()) {
+    ops::EmbeddingBackward(ctx, batch.inputs, dh, gradient);
+  } else {
+    // The head has written its part.
+    const Tensor looked_up = ctx.Empty(gradient.shape(), ctx.master());
+    ops::EmbeddingBackward(ctx, batch.inputs, dh, looked_up);
+    ops::AddMasterInPlace(ctx, gradient, looked_up);
+  }
   return loss;
 }
 
@@ -207,7 +226,8 @@ Tensor DecoderImpl::Extend(KvCache& cache, absl::Span<const std::vector<std::int
   for (ExtendPass next = NextPass(cache, tokens, done); !next.tokens.empty();
        next = NextPass(cache, tokens, done)) {
     TrimUnlessTokens(static_cast<std::int64_t>(next.tokens.size()));
-    Tensor h = embedding_norm_.Forward(ctx, ops::Embedding(ctx, next.tokens, embedding_->value));
+    Tensor h =
+        embedding_norm_.Forward(ctx, ops::Embedding(ctx, next.tokens, embedding_.parameter->value));
     for (const Layer& layer : layers_) {
       h = layer.Extend(ctx, h, next.positions, next.pass, cache);
     }

@@ -30,6 +30,7 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/prepare_qkv/prepare_qkv.h"
 #include "kernels/rms_norm/rms_norm.h"
+#include "kernels/swiglu/swiglu.h"
 #include "model/storage_pool.h"
 
 namespace headwise {
@@ -81,8 +82,9 @@ Tensor RmsNormBackward(const OpContext& ctx, const headwise::RmsNorm& op, const 
 // y = x W^T + bias: x [T, K], weight [N, K] compute, bias [N] master or undefined -> [T, N]
 // compute.
 Tensor Linear(const OpContext& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias);
-// The same without bias, into z [T, N] master: the output head.
-void LinearToMaster(const OpContext& ctx, const Tensor& x, const Tensor& weight, const Tensor& z);
+// The same into z [T, N] master: the output head and routers.
+void LinearToMaster(const OpContext& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                    const Tensor& z);
 // dx = dy W: dy [T, N], weight [N, K] -> [T, K].
 Tensor LinearBackwardInput(const OpContext& ctx, const Tensor& dy, const Tensor& weight);
 // Overwrites dweight [N, K] master with dy^T x.
@@ -131,6 +133,8 @@ Qkv AttentionBackward(const OpContext& ctx, const headwise::Attention& op,
 Tensor Add(const OpContext& ctx, const Tensor& a, const Tensor& b);
 // a <- a + b.
 void AddInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b);
+// The same for two matrices in the master dtype: gradients of a weight with two uses.
+void AddMasterInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b);
 
 // x * sigmoid(gate).
 Tensor SigmoidGate(const OpContext& ctx, const Tensor& x, const Tensor& gate);
@@ -138,11 +142,12 @@ Tensor SigmoidGate(const OpContext& ctx, const Tensor& x, const Tensor& gate);
 void SigmoidGateBackwardInPlace(const OpContext& ctx, const Tensor& x, const Tensor& gate,
                                 const Tensor& dout);
 
-// silu(gate) * up.
-Tensor Swiglu(const OpContext& ctx, const Tensor& gate, const Tensor& up);
+// silu(gate) * up, or its clamped form.
+Tensor Swiglu(const OpContext& ctx, const headwise::Swiglu& op, const Tensor& gate,
+              const Tensor& up);
 // dgate overwrites gate, dup overwrites up.
-void SwigluBackwardInPlace(const OpContext& ctx, const Tensor& gate, const Tensor& up,
-                           const Tensor& dout);
+void SwigluBackwardInPlace(const OpContext& ctx, const headwise::Swiglu& op, const Tensor& gate,
+                           const Tensor& up, const Tensor& dout);
 
 // to <- from in to's dtype; the same shape. (master, compute) pairs only.
 void Convert(const OpContext& ctx, const Tensor& from, const Tensor& to);

@@ -28,6 +28,7 @@ enum class ParameterRole {
   kNorm,
   kBias,
   kRouter,
+  kBalancingBias,  // its gradient field holds loads: optim/balancing.h
   kPackedQkv,
   kQuery,
   kKey,

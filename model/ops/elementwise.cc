@@ -31,6 +31,15 @@ void AddInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b) {
   AddTo(ctx, a, b, a);
 }
 
+void AddMasterInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b) {
+  CheckMatrix(ctx, "AddMasterInPlace", "a", a, ctx.master());
+  CheckTensor(ctx, "AddMasterInPlace", "b", b, a.shape(), ctx.master());
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    headwise::Add<Compute<T>>(a.Rows<Compute<T>>(), b.Rows<Compute<T>>(), a.Rows<Compute<T>>(),
+                              *ctx.pool);
+  });
+}
+
 Tensor SigmoidGate(const OpContext& ctx, const Tensor& x, const Tensor& gate) {
   CheckMatrix(ctx, "SigmoidGate", "x", x, ctx.compute);
   CheckTensor(ctx, "SigmoidGate", "gate", gate, x.shape(), ctx.compute);
@@ -52,24 +61,25 @@ void SigmoidGateBackwardInPlace(const OpContext& ctx, const Tensor& x, const Ten
   });
 }
 
-Tensor Swiglu(const OpContext& ctx, const Tensor& gate, const Tensor& up) {
+Tensor Swiglu(const OpContext& ctx, const headwise::Swiglu& op, const Tensor& gate,
+              const Tensor& up) {
   CheckMatrix(ctx, "Swiglu", "gate", gate, ctx.compute);
   CheckTensor(ctx, "Swiglu", "up", up, gate.shape(), ctx.compute);
   const Tensor out = ctx.Empty(gate.shape());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    SwigluForward<T>(gate.Rows<T>(), up.Rows<T>(), out.Rows<T>(), *ctx.pool);
+    SwigluForward<T>(op, gate.Rows<T>(), up.Rows<T>(), out.Rows<T>(), *ctx.pool);
   });
   return out;
 }
 
-void SwigluBackwardInPlace(const OpContext& ctx, const Tensor& gate, const Tensor& up,
-                           const Tensor& dout) {
+void SwigluBackwardInPlace(const OpContext& ctx, const headwise::Swiglu& op, const Tensor& gate,
+                           const Tensor& up, const Tensor& dout) {
   CheckMatrix(ctx, "SwigluBackwardInPlace", "gate", gate, ctx.compute);
   CheckTensor(ctx, "SwigluBackwardInPlace", "up", up, gate.shape(), ctx.compute);
   CheckTensor(ctx, "SwigluBackwardInPlace", "dout", dout, gate.shape(), ctx.compute);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    SwigluBackward<T>(gate.Rows<T>(), up.Rows<T>(), dout.Rows<T>(), gate.Rows<T>(), up.Rows<T>(),
-                      *ctx.pool);
+    SwigluBackward<T>(op, gate.Rows<T>(), up.Rows<T>(), dout.Rows<T>(), gate.Rows<T>(),
+                      up.Rows<T>(), *ctx.pool);
   });
 }
 
