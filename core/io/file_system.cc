@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <system_error>
 #include <vector>
 
@@ -138,6 +140,16 @@ int FileSystem::RemoveTree(const std::string& path) const {
   }
   if (const int error = Announce(FileOperation::kRemove, path)) return error;
   return ErrnoIf(std::remove(path.c_str()) < 0);
+}
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return FileError(EISDIR, "read", path);
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return FileError(errno, "open", path);
+  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  if (in.bad()) return FileError(EIO, "read", path);
+  return text;
 }
 
 absl::Status FileError(int error, const std::string& what, const std::string& path) {
