@@ -57,7 +57,7 @@ Tensor Swiglu(const OpContext& ctx, const Tensor& gate, const Tensor& up) {
   CheckTensor(ctx, "Swiglu", "up", up, gate.shape(), ctx.compute);
   const Tensor out = ctx.Empty(gate.shape());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    SwigluForward<T>(gate.Rows<T>(), up.Rows<T>(), out.Rows<T>(), *ctx.pool);
+    SwigluForward<T>({}, gate.Rows<T>(), up.Rows<T>(), out.Rows<T>(), *ctx.pool);
   });
   return out;
 }
@@ -68,7 +68,7 @@ void SwigluBackwardInPlace(const OpContext& ctx, const Tensor& gate, const Tenso
   CheckTensor(ctx, "SwigluBackwardInPlace", "up", up, gate.shape(), ctx.compute);
   CheckTensor(ctx, "SwigluBackwardInPlace", "dout", dout, gate.shape(), ctx.compute);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    SwigluBackward<T>(gate.Rows<T>(), up.Rows<T>(), dout.Rows<T>(), gate.Rows<T>(), up.Rows<T>(),
+    SwigluBackward<T>({}, gate.Rows<T>(), up.Rows<T>(), dout.Rows<T>(), gate.Rows<T>(), up.Rows<T>(),
                       *ctx.pool);
   });
 }
