@@ -200,7 +200,7 @@ TYPED_TEST(AttentionInvariance, LogSumExpMayBeLeftOut) {
   AttentionProblem<TypeParam> without = with;
   with.Forward(pool);
   AttentionForward<TypeParam>(without.op, without.segments, without.q.view(), without.k.view(),
-                              without.v.view(), without.o.span(), {}, pool);
+                              without.v.view(), {}, without.o.span(), {}, pool);
   ExpectSameBits<TypeParam>(without.o.view(), with.o.view(), "o");
 }
 
