@@ -1,11 +1,10 @@
 #include "kernels/moe/grouped_linear.h"
 
+#include <algorithm>
 #include <bit>
-#include <cstring>
-#include <type_traits>
-#include <vector>
 
 #include "core/base/check.h"
+#include "kernels/common/thread_scratch.h"
 
 namespace headwise {
 namespace {
@@ -17,42 +16,37 @@ std::int64_t CheckedExperts(absl::Span<const std::int64_t> offsets, std::int64_t
   return static_cast<std::int64_t>(offsets.size()) - 1;
 }
 
-std::int64_t PaddedRows(std::int64_t rows) {
+// What an expert's rows are padded to; all of them are products oneDNN has met before, soon.
+std::int64_t PaddedRows(GemmBackend backend, std::int64_t rows) {
+  if (backend != GemmBackend::kOneDnn || rows == 0) return rows;
   if (rows <= 8) return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
   const std::int64_t multiple = rows <= 64 ? 8 : 32;
   return (rows + multiple - 1) / multiple * multiple;
 }
 
-// The rows of one expert, for oneDNN: themselves, or a copy with zeros behind them.
+// The rows of one expert, for oneDNN: themselves, or a copy with zeros behind them in `scratch`.
 template <typename T>
-class PaddedInput {
- public:
-  PaddedInput(RowSpan<const T> rows, std::int64_t padded) : span_(rows) {
-    if (padded == rows.rows) return;
-    copy_.resize(padded * rows.width, Narrow<T>(0));
-    for (std::int64_t r = 0; r < rows.rows; ++r) {
-      std::memcpy(copy_.data() + r * rows.width, rows.row(r), rows.width * sizeof(T));
-    }
-    span_ = RowSpan<const T>(copy_.data(), padded, rows.width);
+RowSpan<const T> Padded(RowSpan<const T> rows, std::int64_t padded, ThreadScratch& scratch) {
+  if (padded == rows.rows) return rows;
+  T* const copy = scratch.Take<T>(padded * rows.width);
+  for (std::int64_t r = 0; r < rows.rows; ++r) {
+    std::copy_n(rows.row(r), rows.width, copy + r * rows.width);
   }
-  RowSpan<const T> span() const { return span_; }
-
- private:
-  std::vector<T> copy_;
-  RowSpan<const T> span_;
-};
+  std::fill_n(copy + rows.rows * rows.width, (padded - rows.rows) * rows.width, Narrow<T>(0));
+  return RowSpan<const T>(copy, padded, rows.width);
+}
 
 // multiply(in, out) for the rows of one expert, padded for oneDNN.
 template <typename TIn, typename TOut, typename Multiply>
 void MultiplyRows(GemmBackend backend, RowSpan<const TIn> in, RowSpan<TOut> out,
                   Multiply multiply) {
-  const std::int64_t padded = backend == GemmBackend::kOneDnn ? PaddedRows(in.rows) : in.rows;
+  const std::int64_t padded = PaddedRows(backend, in.rows);
   if (padded == in.rows) return multiply(in, out);
-  const PaddedInput<TIn> padded_in(in, padded);
-  std::vector<TOut> memory(padded * out.width);
-  multiply(padded_in.span(), RowSpan<TOut>(memory.data(), padded, out.width));
+  ThreadScratch scratch;
+  const RowSpan<TOut> padded_out(scratch.Take<TOut>(padded * out.width), padded, out.width);
+  multiply(Padded(in, padded, scratch), padded_out);
   for (std::int64_t r = 0; r < out.rows; ++r) {
-    std::memcpy(out.row(r), memory.data() + r * out.width, out.width * sizeof(TOut));
+    std::copy_n(padded_out.row(r), out.width, out.row(r));
   }
 }
 
@@ -114,11 +108,10 @@ void GroupedLinearBackwardWeight(GemmBackend backend, absl::Span<const std::int6
   HW_CHECK_EQ(dw.rows, experts * n) << "rows of dw: experts times out_features";
   for (std::int64_t e = 0; e < experts; ++e) {
     const std::int64_t first = offsets[e], rows = offsets[e + 1] - first;
-    const std::int64_t padded =
-        backend == GemmBackend::kOneDnn && rows > 0 ? PaddedRows(rows) : rows;
-    const PaddedInput<T> dy_of_e(dy.Rows(first, rows), padded);
-    const PaddedInput<T> x_of_e(x.Rows(first, rows), padded);
-    LinearBackwardWeight<T>(backend, dy_of_e.span(), x_of_e.span(), dw.Rows(e * n, n), pool);
+    const std::int64_t padded = PaddedRows(backend, rows);
+    ThreadScratch scratch;
+    LinearBackwardWeight<T>(backend, Padded(dy.Rows(first, rows), padded, scratch),
+                            Padded(x.Rows(first, rows), padded, scratch), dw.Rows(e * n, n), pool);
   }
 }
 
