@@ -39,7 +39,7 @@ Tensor Attention(const OpContext& ctx, const headwise::Attention& op,
   CheckArguments(ctx, "Attention", op, segments, qkv, log_sum_exp);
   const Tensor o = ctx.Empty(qkv.q.shape());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    AttentionForward<T>(op, segments, qkv.q.Rows<T>(), qkv.k.Rows<T>(), qkv.v.Rows<T>(),
+    AttentionForward<T>(op, segments, qkv.q.Rows<T>(), qkv.k.Rows<T>(), qkv.v.Rows<T>(), {},
                         o.Rows<T>(), RowsOrNone<Compute<T>>(log_sum_exp), *ctx.pool);
   });
   return o;
@@ -57,8 +57,8 @@ Qkv AttentionBackward(const OpContext& ctx, const headwise::Attention& op,
       .q = ctx.Empty(qkv.q.shape()), .k = ctx.Empty(qkv.k.shape()), .v = ctx.Empty(qkv.v.shape())};
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     headwise::AttentionBackward<T>(op, segments, qkv.q.Rows<T>(), qkv.k.Rows<T>(), qkv.v.Rows<T>(),
-                                   o.Rows<T>(), log_sum_exp.Rows<Compute<T>>(), d_o.Rows<T>(),
-                                   d.q.Rows<T>(), d.k.Rows<T>(), d.v.Rows<T>(), *ctx.pool);
+                                   {}, o.Rows<T>(), log_sum_exp.Rows<Compute<T>>(), d_o.Rows<T>(),
+                                   d.q.Rows<T>(), d.k.Rows<T>(), d.v.Rows<T>(), {}, *ctx.pool);
   });
   return d;
 }
