@@ -27,14 +27,23 @@ class TokenRouter {
       : op_(op),
         num_experts_(num_experts),
         scale_(static_cast<C>(op.scale)),
+        multiplier_(static_cast<C>(op.multiplier)),
+        z_(scratch_.Take<C>(num_experts)),
         score_(scratch_.Take<C>(num_experts)),
         best_(scratch_.Take<C>(op.chosen)),
         unit_(scratch_.Take<C>(op.chosen)) {}
 
-  void Choose(const C* z, absl::Span<const C> bias, std::int32_t* experts) {
-    const C* key = z;
+  // The token that the other functions are about.
+  void SetLogits(const C* logits) {
+    ForEachLanes(0, num_experts_, [&](auto at) HW_ALWAYS_INLINE {
+      at.Store(z_, at.Load(logits) * Vec16<C>(multiplier_));
+    });
+  }
+
+  void Choose(absl::Span<const C> bias, std::int32_t* experts) {
+    const C* key = z_;
     if (!bias.empty()) {
-      AllScores(z);
+      AllScores();
       for (std::int64_t e = 0; e < num_experts_; ++e) score_[e] = score_[e] + bias[e];
       key = score_;
     }
@@ -53,13 +62,13 @@ class TokenRouter {
     }
   }
 
-  void Weights(const C* z, const std::int32_t* experts, C* weights) {
-    UnitWeights(z, experts);
+  void Weights(const std::int32_t* experts, C* weights) {
+    UnitWeights(experts);
     for (std::int64_t j = 0; j < op_.chosen; ++j) weights[j] = unit_[j] * scale_;
   }
 
-  void Gradient(const C* z, const std::int32_t* experts, const C* dweights, C* dz) {
-    const C normalizer = UnitWeights(z, experts);
+  void Gradient(const std::int32_t* experts, const C* dweights, C* dz) {
+    const C normalizer = UnitWeights(experts);
     C* const g = best_;
     C c = 0;
     for (std::int64_t j = 0; j < op_.chosen; ++j) {
@@ -69,43 +78,45 @@ class TokenRouter {
     if (op_.score == RouterScore::kSoftmax && !op_.normalize) {
       std::fill_n(dz, num_experts_, C{0});
       for (std::int64_t j = 0; j < op_.chosen; ++j) dz[experts[j]] = g[j];
-      for (std::int64_t e = 0; e < num_experts_; ++e) dz[e] = score_[e] * (dz[e] - c);
+      for (std::int64_t e = 0; e < num_experts_; ++e) {
+        dz[e] = (score_[e] * (dz[e] - c)) * multiplier_;
+      }
       return;
     }
     std::fill_n(dz, num_experts_, C{0});
     for (std::int64_t j = 0; j < op_.chosen; ++j) {
       C& out = dz[experts[j]];
       if (op_.score == RouterScore::kSoftmax) {
-        out = unit_[j] * (g[j] - c);
+        out = (unit_[j] * (g[j] - c)) * multiplier_;
         continue;
       }
-      const SigmoidPair sigmoid(z[experts[j]]);
+      const SigmoidPair sigmoid(z_[experts[j]]);
       const C dscore = op_.normalize ? (g[j] - c) / normalizer : g[j];
-      out = dscore * (sigmoid.value * sigmoid.complement);
+      out = (dscore * (sigmoid.value * sigmoid.complement)) * multiplier_;
     }
   }
 
  private:
-  void AllScores(const C* z) {
-    if (op_.score == RouterScore::kSoftmax) return moe::SoftmaxRow(z, num_experts_, score_);
+  void AllScores() {
+    if (op_.score == RouterScore::kSoftmax) return moe::SoftmaxRow(z_, num_experts_, score_);
     ForEachLanes(0, num_experts_,
-                 [&](auto at) HW_ALWAYS_INLINE { at.Store(score_, Sigmoid(at.Load(z))); });
+                 [&](auto at) HW_ALWAYS_INLINE { at.Store(score_, Sigmoid(at.Load(z_))); });
   }
 
   // unit_[j], the weights before the scale; under plain softmax also all of score_. Returns what
   // normalized scores were divided by.
-  C UnitWeights(const C* z, const std::int32_t* experts) {
+  C UnitWeights(const std::int32_t* experts) {
     const bool softmax = op_.score == RouterScore::kSoftmax;
     if (softmax && !op_.normalize) {
-      AllScores(z);
+      AllScores();
       for (std::int64_t j = 0; j < op_.chosen; ++j) unit_[j] = score_[experts[j]];
       return C{1};
     }
     C max = -std::numeric_limits<C>::infinity();
-    for (std::int64_t j = 0; j < op_.chosen; ++j) max = Max(z[experts[j]], max);
+    for (std::int64_t j = 0; j < op_.chosen; ++j) max = Max(z_[experts[j]], max);
     C sum = 0;
     for (std::int64_t j = 0; j < op_.chosen; ++j) {
-      unit_[j] = softmax ? Exp(z[experts[j]] - max) : Sigmoid(z[experts[j]]);
+      unit_[j] = softmax ? Exp(z_[experts[j]] - max) : Sigmoid(z_[experts[j]]);
       sum = sum + unit_[j];
     }
     if (!op_.normalize) return C{1};
@@ -116,19 +127,22 @@ class TokenRouter {
 
   const Router& op_;
   const std::int64_t num_experts_;
-  const C scale_;
+  const C scale_, multiplier_;
   ThreadScratch scratch_;
-  C* score_;         // [E]
+  C *z_, *score_;    // [E]
   C *best_, *unit_;  // [k]
 };
 
-// route(router, t) for every token.
+// route(router, t) for every token, whose logits router has.
 template <typename C, typename Route>
 void ForEachToken(const Router& op, RowSpan<const C> logits, ThreadPool& pool, Route route) {
   pool.ParallelFor((logits.rows + kTokensOfTask - 1) / kTokensOfTask, [&](std::int64_t task) {
     TokenRouter<C> router(op, logits.width);
     const std::int64_t end = std::min((task + 1) * kTokensOfTask, logits.rows);
-    for (std::int64_t t = task * kTokensOfTask; t < end; ++t) route(router, t);
+    for (std::int64_t t = task * kTokensOfTask; t < end; ++t) {
+      router.SetLogits(logits.row(t));
+      route(router, t);
+    }
   });
 }
 
@@ -155,8 +169,8 @@ void RouterForward(const Router& op, RowSpan<const C> logits, absl::Span<const C
       << "selection_bias has " << selection_bias.size() << " elements, logits are " << logits.width
       << " wide";
   ForEachToken(op, logits, pool, [&](TokenRouter<C>& router, std::int64_t t) {
-    router.Choose(logits.row(t), selection_bias, experts.row(t));
-    router.Weights(logits.row(t), experts.row(t), weights.row(t));
+    router.Choose(selection_bias, experts.row(t));
+    router.Weights(experts.row(t), weights.row(t));
   });
 }
 
@@ -173,7 +187,7 @@ void RouterBackward(const Router& op, RowSpan<const C> logits, RowSpan<const std
       HW_CHECK(mine[j] >= 0 && mine[j] < logits.width)
           << "expert " << mine[j] << " of token " << t << ", of " << logits.width << " experts";
     }
-    router.Gradient(logits.row(t), mine, dweights.row(t), dlogits.row(t));
+    router.Gradient(mine, dweights.row(t), dlogits.row(t));
   });
 }
 

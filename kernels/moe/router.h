@@ -1,6 +1,7 @@
 // router: which experts a token goes to, and with what weights; forward and backward.
 //
-//   scores    p = softmax(z) or sigmoid(z)                       z [T, E]: logits, E experts
+//   scores    p = softmax(z) or sigmoid(z)                       z [T, E]: multiplier * logits,
+//                                                                E experts
 //   chosen    the k experts of the largest p, or of the largest p + selection_bias
 //   weights   w = scale * p of the chosen;  with `normalize`   w = scale * p / (sum of p of the chosen)
 //
@@ -10,13 +11,16 @@
 //
 // Equivalent in transformers: Qwen3-MoE's norm_topk_prob is softmax with `normalize`, and so is
 // GPT-OSS's softmax over the chosen logits; Mixtral's too. DeepSeek-V3's is sigmoid, `normalize`, a
-// selection bias and scale 2.5 (without its groups of experts). The selection bias takes part in the
-// choice and in nothing else: no weight, no gradient (balancing.h moves it).
+// selection bias and scale 2.5 (without its groups of experts); Muse Spark's is that with a
+// multiplier (and 1e-15 for the 1e-20 below). The selection bias takes part in the choice and in
+// nothing else: no weight, no gradient (balancing.h moves it).
 //
 // T tokens, E experts, k chosen per token. Router logits are in the master type C: float, or double
 // for derivative checks. Row spans of any stride and alignment, not owned. A token's bits depend on
 // its own logits and the bias only. Exp and Sigmoid are those of kernels/common/math.h; every
 // operation is rounded once to C.
+//
+// First z[e] = logits[e] * multiplier; 1 leaves every bit as it is.
 //
 // Choice. Key of an expert: z without a bias (the order of p, without the ties that rounding makes);
 // p + bias with one. Descending by key; of equal keys the lower expert first. A NaN key counts as
@@ -41,8 +45,9 @@
 //                        c = chain(g, u);  dz[j] = ((g[j] - c) / n) * (s * t)
 //   sigmoid              dz[j] = g[j] * (s * t)
 //
-// and dz = +0 for experts not chosen, but for plain softmax. A NaN logit makes weights NaN: of the
-// chosen under `normalize` and under softmax of all, of the expert itself under sigmoid.
+// Then dlogits[e] = dz[e] * multiplier; +0 for experts not chosen, but for plain softmax.
+// (balancing.h knows no multiplier.) A NaN logit makes weights NaN: of the chosen under `normalize`
+// and under softmax of all, of the expert itself under sigmoid.
 #ifndef HEADWISE_KERNELS_MOE_ROUTER_H_
 #define HEADWISE_KERNELS_MOE_ROUTER_H_
 
@@ -60,7 +65,8 @@ struct Router {
   std::int64_t chosen = 1;  // k; 1 <= k <= E
   RouterScore score = RouterScore::kSoftmax;
   bool normalize = true;
-  double scale = 1.0;  // rounded once to C
+  double scale = 1.0;       // rounded once to C
+  double multiplier = 1.0;  // of the logits; rounded once to C
 };
 
 // logits (in) [T, E]; selection_bias (in) [E], or empty; experts (out) [T, k]; weights (out) [T, k].

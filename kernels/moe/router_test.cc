@@ -48,7 +48,9 @@ std::vector<C> Softmax(const std::vector<C>& z) {
 
 template <typename C>
 struct Token {
-  Token(const Router& op, const std::vector<C>& z, const std::vector<C>& bias) : op(op), z(z) {
+  Token(const Router& op, const std::vector<C>& logits, const std::vector<C>& bias)
+      : op(op), z(logits) {
+    for (C& x : z) x = x * static_cast<C>(op.multiplier);
     scores = z;
     if (op.score == RouterScore::kSoftmax) scores = Softmax(z);
     if (op.score == RouterScore::kSigmoid) {
@@ -82,7 +84,9 @@ struct Token {
     return w;
   }
 
+  // dlogits
   std::vector<C> Gradient(const std::vector<C>& dweights) const {
+    const C multiplier = static_cast<C>(op.multiplier);
     std::vector<C> g(z.size(), 0), dz(z.size(), 0);
     C c = 0;
     for (std::int64_t j = 0; j < op.chosen; ++j) {
@@ -90,7 +94,9 @@ struct Token {
       c = std::fma(g[experts[j]], unit[j], c);
     }
     if (op.score == RouterScore::kSoftmax && !op.normalize) {
-      for (std::size_t e = 0; e < z.size(); ++e) dz[e] = scores[e] * (g[e] - c);
+      for (std::size_t e = 0; e < z.size(); ++e) {
+        dz[e] = (scores[e] * (g[e] - c)) * multiplier;
+      }
       return dz;
     }
     for (std::int64_t j = 0; j < op.chosen; ++j) {
@@ -99,6 +105,7 @@ struct Token {
       dz[e] = op.score == RouterScore::kSoftmax ? unit[j] * (g[e] - c)
               : op.normalize                    ? ((g[e] - c) / sum) * st
                                                 : g[e] * st;
+      dz[e] = dz[e] * multiplier;
     }
     return dz;
   }
@@ -208,6 +215,21 @@ TYPED_TEST(RouterTest, EqualsTheReference) {
       }
     }
   }
+  for (const double multiplier : {0.3, -2.5, 0.0}) {
+    for (const std::int64_t num_experts : {1, 16, 33}) {
+      for (Router op : AllRouters(1 + num_experts / 4, 2.5)) {
+        op.multiplier = multiplier;
+        for (const bool biased : {false, true}) {
+          Problem<TypeParam> p(op, 40, num_experts, biased, Layout::kStrided);
+          ExpectReferenceBits(p, 2);
+          FillWithSpecials(p.z, 9);
+          FillWithSpecials(p.dweights, 10);
+          ExpectReferenceBits(p, 2);
+          if (this->HasFatalFailure()) return;
+        }
+      }
+    }
+  }
   for (const std::int64_t tokens : {0, 1, 2, 31, 32, 33, 65}) {
     ExpectReferenceBits(Problem<TypeParam>({.chosen = 2}, tokens, 5, true), 3);
   }
@@ -240,8 +262,9 @@ TYPED_TEST(RouterTest, WeightsAreThoseOfTheDefinition) {
 // Logits so far apart that no difference changes the choice.
 TEST(Router, GradientsAreDerivatives) {
   ThreadPool pool(1);
-  for (const Router& op : AllRouters(3, 2.5)) {
+  for (Router op : AllRouters(3, 2.5)) {
     for (const bool biased : {false, true}) {
+      op.multiplier = biased ? 0.7 : 1.0;
       Problem<double> p(op, 5, 11, biased);
       for (std::int64_t t = 0; t < 5; ++t) {
         for (std::int64_t e = 0; e < 11; ++e) p.z.at(t, e) = 0.31 * ((e * 4 + t * 3) % 11) - 1.3;
@@ -258,6 +281,29 @@ TEST(Router, GradientsAreDerivatives) {
       p.Backward(pool);
       ExpectGradient(p.z, p.dz.view(), loss, Describe(op));
     }
+  }
+}
+
+// A multiplier is that of the logits: a power of two, which rounds nothing, done before.
+TEST(Router, TheMultiplierScalesTheLogits) {
+  ThreadPool pool(1);
+  for (Router op : AllRouters(3, 1.5)) {
+    Problem<float> before(op, 10, 12, true);
+    op.multiplier = 0.25;
+    Problem<float> inside(op, 10, 12, true);
+    for (std::int64_t t = 0; t < 10; ++t) {
+      for (std::int64_t e = 0; e < 12; ++e) before.z.at(t, e) *= 0.25f;
+    }
+    for (Problem<float>* p : {&before, &inside}) {
+      p->Forward(pool);
+      p->Backward(pool);
+    }
+    for (std::int64_t t = 0; t < 10; ++t) {
+      for (std::int64_t e = 0; e < 12; ++e) before.dz.at(t, e) *= 0.25f;
+    }
+    EXPECT_EQ(inside.experts, before.experts) << Describe(op);
+    ExpectSameBits(inside.weights.view(), before.weights.view(), Describe(op));
+    ExpectSameBits(inside.dz.view(), before.dz.view(), Describe(op));
   }
 }
 
