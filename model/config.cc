@@ -110,6 +110,10 @@ void CheckAttention(const AttentionConfig& a, FieldChecks& checks) {
     checks.Fail("attention.rounding", absl::StrCat(a.rounding(), " is not a QkvRounding"));
   }
   CheckRope(a, checks);
+  if (!(a.output_norm_epsilon() >= 0) || !(a.output_norm_epsilon() < 1)) {
+    checks.Fail("attention.output_norm_epsilon",
+                absl::StrCat(a.output_norm_epsilon(), " must be >= 0 (0: no norm) and < 1"));
+  }
   for (int i = 0; i < a.window_pattern_size(); ++i) {
     if (a.window_pattern(i) < 0) {
       checks.Fail(absl::StrCat("attention.window_pattern[", i, "]"),
@@ -132,10 +136,14 @@ void CheckExperts(const ModelConfig& config, FieldChecks& checks) {
   }
   checks.Dimension("ffn.moe.expert_dim", moe.expert_dim());
   if (moe.shared_dim() != 0) checks.Dimension("ffn.moe.shared_dim", moe.shared_dim());
-  if (!RouterScore_IsValid(moe.score())) {
-    checks.Fail("ffn.moe.score", absl::StrCat(moe.score(), " is not a RouterScore"));
+  if (!RouterScoring_IsValid(moe.score())) {
+    checks.Fail("ffn.moe.score", absl::StrCat(moe.score(), " is not a RouterScoring"));
   }
   checks.NotNegative("ffn.moe.scaling_factor", moe.scaling_factor());
+  checks.NotNegative("ffn.moe.router_multiplier", moe.router_multiplier());
+  if (moe.expert_width() != 0) checks.Dimension("ffn.moe.expert_width", moe.expert_width());
+  checks.Norm("ffn.moe.pre_expert_norm", moe.pre_expert_norm());
+  checks.Norm("ffn.moe.post_expert_norm", moe.post_expert_norm());
   if (!RouterBalancing_IsValid(moe.balancing())) {
     checks.Fail("ffn.moe.balancing", absl::StrCat(moe.balancing(), " is not a RouterBalancing"));
   }
@@ -198,6 +206,7 @@ absl::Status ValidateModelConfig(const ModelConfig& config) {
   checks.NotNegative("init.linear_std", config.init().linear_std());
   checks.NotNegative("init.head_std", config.init().head_std());
   checks.Dimension("max_sequence_length", config.max_sequence_length());
+  checks.NotNegative("residual_gate_temperature", config.residual_gate_temperature());
   return checks.status();
 }
 
@@ -211,7 +220,11 @@ ModelConfig ResolveModelConfig(ModelConfig config) {
     if (ffn.activation_alpha() == 0) ffn.set_activation_alpha(1.702);
     if (ffn.activation_limit() == 0) ffn.set_activation_limit(7);
   }
-  if (ffn.has_moe() && ffn.moe().scaling_factor() == 0) ffn.mutable_moe()->set_scaling_factor(1);
+  if (ffn.has_moe()) {
+    MoeConfig& moe = *ffn.mutable_moe();
+    if (moe.scaling_factor() == 0) moe.set_scaling_factor(1);
+    if (moe.router_multiplier() == 0) moe.set_router_multiplier(1);
+  }
   if (a.rope().rotary_dim() == 0) a.mutable_rope()->set_rotary_dim(a.head_dim());
   if (a.query_scale() == 0) a.set_query_scale(1);
   if (a.window_pattern_size() == 0) a.add_window_pattern(0);

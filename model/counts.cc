@@ -10,7 +10,7 @@ namespace headwise {
 namespace {
 
 std::int64_t NormParameters(const NormConfig& norm, std::int64_t dim) {
-  return norm.style() == RMS || norm.style() == RMS_GAIN_CENTERED ? dim : 0;
+  return norm.style() == NORM_ABSENT || norm.style() == RMS_SCALELESS ? 0 : dim;
 }
 
 // The mean over positions 0 ... length - 1 of min(position + 1, window).
@@ -28,12 +28,19 @@ ParameterCounts Ffn(std::int64_t width, std::int64_t dim, bool bias) {
 
 ParameterCounts Experts(const FfnConfig& ffn, std::int64_t dim) {
   const MoeConfig& moe = ffn.moe();
-  const ParameterCounts expert = Ffn(moe.expert_dim(), dim, ffn.bias());
+  const std::int64_t width = moe.expert_width() == 0 ? dim : moe.expert_width();
+  const ParameterCounts expert = Ffn(moe.expert_dim(), width, ffn.bias());
   const ParameterCounts shared = Ffn(moe.shared_dim(), dim, ffn.bias());
   const std::int64_t router = moe.num_experts() * dim;
   ParameterCounts counts;
   counts.matmul = router + moe.experts_per_token() * expert.matmul;
   counts.total = router + moe.num_experts() * expert.total;
+  if (moe.expert_width() != 0) {
+    counts.matmul += 2 * width * dim;
+    counts.total += 2 * width * dim;
+  }
+  counts.total +=
+      NormParameters(moe.pre_expert_norm(), width) + NormParameters(moe.post_expert_norm(), width);
   if (moe.router_bias()) counts.total += moe.num_experts();
   if (moe.balancing() == BALANCING_BIAS) counts.total += moe.num_experts();
   if (moe.shared_dim() > 0) {
@@ -63,6 +70,7 @@ ParameterCounts CountParameters(const ModelConfig& config) {
   if (a.output_bias()) vectors += dim;
   if (a.sinks()) vectors += a.num_query_heads();
   if (head_norm_weights) vectors += 2 * a.head_dim();
+  if (config.residual_gate_temperature() > 0) vectors += 2 * dim;
 
   ParameterCounts counts;
   for (std::int64_t l = 0; l < config.num_layers(); ++l) {

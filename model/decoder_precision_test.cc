@@ -32,7 +32,7 @@ void ExpectClose(const ModelConfig& config, const DecoderOptions& options, Bound
 }
 
 TEST(DecoderPrecisionTest, SinglePrecision) {
-  for (const ModelConfig& config : {EverythingConfig(), OtherwiseConfig(), PlainConfig()}) {
+  for (const ModelConfig& config : AllTestConfigs()) {
     for (const GemmBackend gemm : {GemmBackend::kContract, GemmBackend::kOneDnn}) {
       ExpectClose(config, {.compute = DType::kF32, .gemm = gemm}, {1e-6, 1e-5});
     }
@@ -40,7 +40,7 @@ TEST(DecoderPrecisionTest, SinglePrecision) {
 }
 
 TEST(DecoderPrecisionTest, Bf16) {
-  for (const ModelConfig& config : {EverythingConfig(), OtherwiseConfig(), PlainConfig()}) {
+  for (const ModelConfig& config : AllTestConfigs()) {
     for (const GemmBackend gemm : {GemmBackend::kContract, GemmBackend::kOneDnn}) {
       ExpectClose(config, {.compute = DType::kBF16, .gemm = gemm}, {1e-2, 0.25});
     }

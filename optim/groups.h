@@ -4,7 +4,7 @@
 //           attention output, mlp, expert
 //   AdamW   embedding, output head, norms, biases, routers, and anything with fewer than two
 //           dimensions
-//   balancing   the biases that even out a router's choices (optim/balancing.h)
+//   balancing   the biases that even out a router's choices (kernels/moe/balancing.h)
 //
 // A three-dimensional expert [E, out, in] is E matrices, each orthogonalised on its own. Head
 // blocks are those that the parameter declares, coarsened to the granularity asked for; a matrix

@@ -8,7 +8,7 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "kernels/adamw/adamw.h"
-#include "optim/balancing.h"
+#include "kernels/moe/balancing.h"
 #include "optim/gradient_norm.h"
 #include "optim/muon.h"
 #include "optim/settings.h"
@@ -93,8 +93,9 @@ class OptimizerImpl final : public Optimizer {
                        Elements<const float>(p.gradient), pool);
     }
     for (const BalancingParameter& p : balancing_) {
-      MoveBalancingBias(settings_.balancing_rate, Elements<const float>(p.loads),
-                        Elements<float>(p.bias));
+      const absl::Span<const float> loads = Elements<const float>(p.loads);
+      UpdateSelectionBias(std::vector<std::int64_t>(loads.begin(), loads.end()),
+                          static_cast<float>(settings_.balancing_rate), Elements<float>(p.bias));
     }
     return report;
   }

@@ -69,6 +69,18 @@ TEST(PresetsTest, Muse17mHasThePublishedSize) {
   EXPECT_EQ(CountParameters(model).total, 17177088);
 }
 
+// Of the published models, by their own count or that of their model cards.
+TEST(PresetsTest, NativeSizes) {
+  EXPECT_EQ(CountParameters(LoadPreset("llama3_8b")->model()).total, 8'030'261'248);
+  EXPECT_EQ(CountParameters(LoadPreset("qwen3_8b")->model()).total, 8'190'735'360);
+  EXPECT_EQ(CountParameters(LoadPreset("gpt_oss_20b")->model()).total, 20'914'757'184);
+  // 816 billion, 42 of them active.
+  const ParameterCounts spark = CountParameters(LoadPreset("muse_spark")->model());
+  EXPECT_EQ(spark.total / 1'000'000'000, 816);
+  EXPECT_EQ(spark.matmul / 1'000'000'000, 42);
+  EXPECT_EQ(CountParameters(LoadPreset("muse_glimmer_30b")->model()).total / 1'000'000'000, 30);
+}
+
 TEST(PresetsTest, MuseDemoHasAboutFiveMillionParameters) {
   EXPECT_EQ(CountParameters(LoadPreset("muse_demo")->model()).total, 5249280);
 }
@@ -76,9 +88,11 @@ TEST(PresetsTest, MuseDemoHasAboutFiveMillionParameters) {
 TEST(PresetsTest, AnUnknownNameGetsTheNearest) {
   const auto config = LoadPreset("muse_dmo");
   EXPECT_EQ(config.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(std::string(config.status().message()),
-            "preset 'muse_dmo' does not exist; did you mean 'muse_demo'? (presets: muse_demo, "
-            "muse_17m, muse_glimmer_tiny)");
+  EXPECT_EQ(
+      std::string(config.status().message()),
+      "preset 'muse_dmo' does not exist; did you mean 'muse_demo'? (presets: muse_demo, "
+      "muse_17m, muse_glimmer_30b, muse_glimmer_tiny, muse_spark, muse_spark_tiny, llama3_8b, "
+      "llama3_tiny, qwen3_8b, qwen3_tiny, gpt_oss_20b, gpt_oss_tiny)");
 }
 
 }  // namespace
