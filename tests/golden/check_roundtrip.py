@@ -2,7 +2,7 @@
 """Loads folders that Headwise wrote in transformers and compares logits; prints a table for the documentation.
 
     python3 tests/golden/check_roundtrip.py ROOT [NAME ...] [--logits FILE] [--original ROOT] [--tolerance 1e-5]
-    python3 tests/golden/check_roundtrip.py tests/golden/data --logits golden.safetensors      transformers against itself
+    python3 tests/golden/check_roundtrip.py tests/golden/data --logits golden.safetensors    transformers against itself
 
 ROOT/NAME is a folder of Hugging Face's form that `muse convert` wrote. FILE in it (logits.safetensors) holds tokens.I
 [T] and logits.I [T, V] of our own forward pass, one I per document. Without NAMEs: every folder of ROOT that has FILE.
@@ -23,7 +23,7 @@ import results
 
 
 def load(folder: pathlib.Path):
-    """The model in fp32, and what keeps it from being the folder's: tensors that are missing, left over or of another shape."""
+    """The model in fp32, and the names of tensors that are missing, left over or of another shape."""
     (architecture,) = json.loads((folder / "config.json").read_text())["architectures"]
     model, info = getattr(transformers, architecture).from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True

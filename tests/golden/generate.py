@@ -33,7 +33,7 @@ def check_versions() -> None:
         found = module.__version__.split("+")[0]
         if found != VERSIONS[module.__name__]:
             sys.exit(
-                f"generate.py: {module.__name__} {found} found, {VERSIONS[module.__name__]} expected; install that one, "
+                f"generate.py: {module.__name__} {found} found, {VERSIONS[module.__name__]} expected; install that one "
                 "or change VERSIONS and README.md with the data"
             )
 

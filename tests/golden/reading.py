@@ -1,4 +1,4 @@
-"""Checkpoints for tests of reading: a tiny Llama in shards, in bf16 and in fp16, with the logits of its weights in fp32."""
+"""Checkpoints for tests of reading: a tiny Llama in shards, in bf16 and in fp16, with logits in fp32."""
 
 import pathlib
 
