@@ -102,7 +102,9 @@ ModelConfig Comparable(const ModelConfig& config) {
                            model.mutable_post_attention_norm(), model.mutable_ffn_norm(),
                            model.mutable_post_ffn_norm(), model.mutable_final_norm()}) {
     norm->clear_initial_weight();
-    if (norm->style() != RMS_GAIN_CENTERED) norm->clear_centre();
+    if (norm->style() != RMS_GAIN_CENTERED && norm->style() != RMS_INPUT_SCALED) {
+      norm->clear_centre();
+    }
     if (norm->style() == NORM_ABSENT) norm->clear_epsilon();
   }
   if (model.ffn().has_moe() && model.ffn().moe().balancing() != BALANCING_AUXILIARY_LOSS) {
