@@ -81,10 +81,10 @@ void AddInfoCommand(CLI::App& app, Action* action) {
   auto subject = std::make_shared<std::string>();
   auto print_config = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand(
-      "info", "Lists the presets, or describes a preset, a configuration file, a run directory or a "
-              "Hugging Face folder");
-  command
-      ->add_option("subject", *subject, "A preset's name, a configuration file or a directory")
+      "info",
+      "Lists the presets, or describes a preset, a configuration file, a run directory or a "
+      "Hugging Face folder");
+  command->add_option("subject", *subject, "A preset's name, a configuration file or a directory")
       ->type_name("[NAME|FILE|DIR]");
   command->add_flag("--print-config", *print_config, "Prints the resolved configuration instead");
   command->callback([subject, print_config, action] {
