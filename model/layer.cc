@@ -93,7 +93,7 @@ Tensor Layer::Extend(const OpContext& ctx, const Tensor& h,
 
 Tensor Layer::Backward(const OpContext& ctx, const Tensor& dout, const SequenceInfo& sequence,
                        Saved saved) const {
-  ResidualSite::Gradients d = ffn_residual_.Backward(
+  ops::ResidualGradients d = ffn_residual_.Backward(
       ctx, saved.middle, JoinedBranch(ctx, ffn_residual_, post_ffn_norm_, saved.ffn_out), dout);
   Tensor dmiddle;
   {

@@ -27,6 +27,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/common/thread_pool.h"
 #include "kernels/cross_entropy/cross_entropy.h"
+#include "kernels/elementwise/residual_gate.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/moe/grouping.h"
 #include "kernels/moe/router.h"
@@ -140,6 +141,17 @@ Tensor Add(const OpContext& ctx, const Tensor& a, const Tensor& b);
 void AddInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b);
 // The same for two matrices in the master dtype: gradients of a weight with two uses.
 void AddMasterInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b);
+
+// alpha * h + beta * branch, alpha and beta from gate [N] master (kernels/elementwise).
+Tensor GatedResidual(const OpContext& ctx, const ResidualGate& op, const Tensor& h,
+                     const Tensor& branch, const Tensor& gate);
+struct ResidualGradients {
+  Tensor h, branch;
+};
+// Overwrites dgate [N] master.
+ResidualGradients GatedResidualBackward(const OpContext& ctx, const ResidualGate& op,
+                                        const Tensor& h, const Tensor& branch, const Tensor& gate,
+                                        const Tensor& dout, const Tensor& dgate);
 
 // x * sigmoid(gate).
 Tensor SigmoidGate(const OpContext& ctx, const Tensor& x, const Tensor& gate);

@@ -16,13 +16,10 @@ Tensor ResidualSite::Forward(const OpContext& ctx, const Tensor& h, const Tensor
   return branch;
 }
 
-ResidualSite::Gradients ResidualSite::Backward(const OpContext& ctx, const Tensor& h,
-                                               const Tensor& branch, const Tensor& dout) const {
+ops::ResidualGradients ResidualSite::Backward(const OpContext& ctx, const Tensor& h,
+                                              const Tensor& branch, const Tensor& dout) const {
   if (gate_ == nullptr) return {.h = dout, .branch = dout};
-  Gradients d;
-  ops::GatedResidualBackward(ctx, op_, h, branch, gate_->value, dout, &d.h, &d.branch,
-                             gate_->gradient);
-  return d;
+  return ops::GatedResidualBackward(ctx, op_, h, branch, gate_->value, dout, gate_->gradient);
 }
 
 }  // namespace headwise

@@ -1,11 +1,10 @@
 // ResidualSite: one place where a branch joins the residual stream.
 //
 //   plain   out = h + branch
-//   gated   out = alpha h + beta branch, a learned gate per element (kernels/elementwise)
+//   gated   out = alpha h + beta branch, a learned gate per element (kernels/elementwise/residual_gate.h)
 #ifndef HEADWISE_MODEL_RESIDUAL_SITE_H_
 #define HEADWISE_MODEL_RESIDUAL_SITE_H_
 
-#include <optional>
 #include <string>
 
 #include "core/proto/config.pb.h"
@@ -17,10 +16,6 @@ namespace headwise {
 
 class ResidualSite {
  public:
-  struct Gradients {
-    Tensor h, branch;
-  };
-
   // Makes the parameter `name` [N] if the config asks for gates.
   ResidualSite(const ModelConfig& config, const std::string& name, ParameterStore& store);
 
@@ -30,8 +25,8 @@ class ResidualSite {
   Tensor Forward(const OpContext& ctx, const Tensor& h, const Tensor& branch) const;
   // From dout; overwrites the gate's gradient. Plain: both are dout itself, and h and branch may be
   // undefined.
-  Gradients Backward(const OpContext& ctx, const Tensor& h, const Tensor& branch,
-                     const Tensor& dout) const;
+  ops::ResidualGradients Backward(const OpContext& ctx, const Tensor& h, const Tensor& branch,
+                                  const Tensor& dout) const;
 
  private:
   ResidualGate op_;

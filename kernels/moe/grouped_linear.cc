@@ -16,11 +16,12 @@ std::int64_t CheckedExperts(absl::Span<const std::int64_t> offsets, std::int64_t
   return static_cast<std::int64_t>(offsets.size()) - 1;
 }
 
-// What an expert's rows are padded to; all of them are products oneDNN has met before, soon.
+// What an expert's rows are padded to, so that oneDNN soon knows every product: a new one costs
+// about as much as 64 rows of bf16.
 std::int64_t PaddedRows(GemmBackend backend, std::int64_t rows) {
   if (backend != GemmBackend::kOneDnn || rows == 0) return rows;
   if (rows <= 8) return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
-  const std::int64_t multiple = rows <= 64 ? 8 : 32;
+  const std::int64_t multiple = rows <= 64 ? 8 : 16;
   return (rows + multiple - 1) / multiple * multiple;
 }
 

@@ -18,9 +18,9 @@
 //               are: prefill and decode agree. The weight gradient's chain runs over the expert's rows,
 //               ascending.
 //   kOneDnn     the same bits for any number of threads; a row's bits may change with the number of
-//               its expert's rows. oneDNN makes code for each number of rows, and those of experts
-//               never come to an end: rows are padded with zeros in a scratch matrix, to 1, 2, 4, 8,
-//               then multiples of 8, from 64 on of 32, so that there are few. Zeros add nothing.
+//               its expert's rows. oneDNN makes code for every number of rows, and batches bring ever
+//               new ones: rows are padded with zeros in scratch memory, to 1, 2, 4, 8, then multiples
+//               of 8, from 64 on of 16. Zeros add nothing.
 //
 // bias gradient: kernels/gemm's tiles and tree, over the expert's rows. Memory belongs to the caller;
 // outputs must not overlap inputs. Shapes that do not fit, and offsets that are not ascending from 0

@@ -40,6 +40,36 @@ void AddMasterInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b) {
   });
 }
 
+Tensor GatedResidual(const OpContext& ctx, const ResidualGate& op, const Tensor& h,
+                     const Tensor& branch, const Tensor& gate) {
+  CheckMatrix(ctx, "GatedResidual", "h", h, ctx.compute);
+  CheckTensor(ctx, "GatedResidual", "branch", branch, h.shape(), ctx.compute);
+  CheckTensor(ctx, "GatedResidual", "gate", gate, {h.dim(1)}, ctx.master());
+  const Tensor out = ctx.Empty(h.shape());
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    ResidualGateForward<T>(op, h.Rows<T>(), branch.Rows<T>(), Elements<const Compute<T>>(gate),
+                           out.Rows<T>(), *ctx.pool);
+  });
+  return out;
+}
+
+ResidualGradients GatedResidualBackward(const OpContext& ctx, const ResidualGate& op,
+                                        const Tensor& h, const Tensor& branch, const Tensor& gate,
+                                        const Tensor& dout, const Tensor& dgate) {
+  CheckMatrix(ctx, "GatedResidualBackward", "h", h, ctx.compute);
+  CheckTensor(ctx, "GatedResidualBackward", "branch", branch, h.shape(), ctx.compute);
+  CheckTensor(ctx, "GatedResidualBackward", "gate", gate, {h.dim(1)}, ctx.master());
+  CheckTensor(ctx, "GatedResidualBackward", "dout", dout, h.shape(), ctx.compute);
+  CheckTensor(ctx, "GatedResidualBackward", "dgate", dgate, gate.shape(), ctx.master());
+  const ResidualGradients d = {.h = ctx.Empty(h.shape()), .branch = ctx.Empty(h.shape())};
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    ResidualGateBackward<T>(op, h.Rows<T>(), branch.Rows<T>(), Elements<const Compute<T>>(gate),
+                            dout.Rows<T>(), d.h.Rows<T>(), d.branch.Rows<T>(),
+                            Elements<Compute<T>>(dgate), *ctx.pool);
+  });
+  return d;
+}
+
 Tensor SigmoidGate(const OpContext& ctx, const Tensor& x, const Tensor& gate) {
   CheckMatrix(ctx, "SigmoidGate", "x", x, ctx.compute);
   CheckTensor(ctx, "SigmoidGate", "gate", gate, x.shape(), ctx.compute);

@@ -3,8 +3,8 @@
     core <- kernels <- optim <- model <- tools, tests
 
 * An arrow never runs back: core includes nothing of kernels, kernels nothing of optim, and so on.
-* A kernel family includes no other family; what families share lies in kernels/common. muon_step may build on newton_schulz, moe on gemm,
-  and a benchmark may measure itself against another family.
+* A kernel family includes no other family; what families share lies in kernels/common. muon_step may build on newton_schulz, moe on
+  gemm, and a benchmark may measure itself against another family.
 * CUDA never leaks: a .h file includes no CUDA header (a .cuh may).
 * A header's include guard is its path: HEADWISE_CORE_DTYPE_BF16_H_.
 
