@@ -60,7 +60,7 @@ def _muse_glimmer() -> Family:
     config = transformers.MuseGlimmerConfig(
         text_config=text,
         vision_config=vision,
-        image_token_id=158,
+        image_token_id=159,
         video_token_id=157,
         out_hidden_size=32,
         projector_hidden_size=8,
