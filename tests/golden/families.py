@@ -74,7 +74,7 @@ def _muse_spark() -> Family:
         **{**_SIZES, "num_hidden_layers": 5, "num_attention_heads": 8, "intermediate_size": 40},
         sliding_window=WINDOW,
         rope_parameters={"rope_type": "default", "rope_theta": 500.0},
-        qk_scale_factor=1.7,
+        qk_scale_factor=1.3,
         output_multiplier=0.7,
         final_logit_softcapping=20.0,
         post_norm_eps=0.03,

@@ -162,7 +162,7 @@ CHANGES = {
         "windows one layer off": shift_layers("layer_types"),
         "NoPE one layer off": shift_layers("layer_rope_theta"),
         "gate 1/2": on_weights("self_attn.gate_proj.weight", torch.zeros_like),
-        "query scale 1.71": setting(qk_scale_factor=1.71),
+        "query scale 1.31": setting(qk_scale_factor=1.31),
         "multiplier 0.71": setting(output_multiplier=0.71),
         "no cap": setting(final_logit_softcapping=1e6),
         "cap 20.2": setting(final_logit_softcapping=20.2),

@@ -33,8 +33,8 @@ def _mean_and_std(name: str, shape: torch.Size, config) -> tuple[float, float]:
         # Wide for the experts of GPT-OSS, so that the clamp at 7 holds some values back.
         return 0.0, (3.5 if last == "gate_up_proj_bias" else 0.3)
     if name.endswith("_residual_gate.gate"):
-        # Residual gates of Muse Spark: over the temperature of 0.4, some reach the floor of alpha.
-        return 0.0, 1.2
+        # Mostly closed: open ones forget the residual, and rounding grows from layer to layer.
+        return -0.5, 0.4
     if len(shape) == 1:  # gains
         centred = model_type in _MUSE and name.endswith(_CENTRED)
         return (0.0 if centred else 1.0), 0.25
@@ -58,6 +58,8 @@ def draw(model: torch.nn.Module, seed: int) -> None:
         for name, parameter in [*model.named_parameters(), *buffers]:
             mean, std = _mean_and_std(name, parameter.shape, config)
             values = torch.randn(parameter.shape, generator=generator(seed, name), dtype=torch.float64)
+            if name.endswith("_residual_gate.gate"):
+                values[0] = 11.25  # a gate of 4: over the temperature it reaches the floor of alpha
             parameter.copy_((mean + std * values).float())
 
 
