@@ -60,12 +60,64 @@ def _muse_glimmer() -> Family:
     config = transformers.MuseGlimmerConfig(
         text_config=text,
         vision_config=vision,
-        image_token_id=158,
+        image_token_id=159,
         video_token_id=157,
         out_hidden_size=32,
         projector_hidden_size=8,
     )
     return Family(config, transformers.MuseGlimmerForConditionalGeneration)
+
+
+def _muse_spark() -> Family:
+    """Layers 0 and 4 are NoPE, 1 to 3 slide; layer 0 is dense, the others have experts."""
+    text = transformers.MuseSparkTextConfig(
+        **{**_SIZES, "num_hidden_layers": 5, "num_attention_heads": 8, "intermediate_size": 40},
+        sliding_window=WINDOW,
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+        qk_scale_factor=1.3,
+        output_multiplier=0.7,
+        final_logit_softcapping=20.0,
+        post_norm_eps=0.03,
+        residual_gate_temperature=0.4,
+        mlp_layer_types=["dense"] + ["sparse"] * 4,
+        num_local_experts=6,
+        num_experts_per_tok=2,
+        moe_hidden_size=32,
+        moe_intermediate_size=24,
+        routed_scaling_factor=1.3,
+    )
+    # Both towers as small as they go: they are carried through and not run.
+    vision = transformers.MuseSparkVisionConfig(
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+        patch_size=2,
+        pos_emb_height=2,
+        pos_emb_width=2,
+        max_position_embeddings=4,
+        rope_parameters={"rope_type": "axial", "rope_theta": 10000.0},
+    )
+    audio = transformers.MuseSparkAudioConfig(
+        patch_sizes=[2],
+        hidden_sizes=[8],
+        depths=[1],
+        num_hidden_layers=1,
+        mlp_ratio=1.0,
+        conv_kernel_size=3,
+        out_hidden_size=64,
+    )
+    config = transformers.MuseSparkConfig(
+        text_config=text,
+        vision_config=vision,
+        audio_config=audio,
+        image_token_id=159,
+        video_token_id=157,
+        audio_token_id=156,
+        out_hidden_size=32,
+        projector_hidden_size=8,
+    )
+    return Family(config, transformers.MuseSparkForConditionalGeneration)
 
 
 def _llama3() -> Family:
@@ -151,6 +203,7 @@ def _gpt_oss() -> Family:
 
 FAMILIES = {
     "muse_glimmer": _muse_glimmer,
+    "muse_spark": _muse_spark,
     "llama3": _llama3,
     "llama3_scaled": _llama3_scaled,
     "mistral": _mistral,

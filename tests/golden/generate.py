@@ -46,12 +46,21 @@ def check(name: str, tensors: dict[str, torch.Tensor]) -> None:
             sys.exit(f"generate.py: {name}: {key} is all zero; another SEED")
 
 
+def check_documents(name: str, config, documents: list[torch.Tensor]) -> None:
+    """A token that stands for an image, a video or audio is embedded as token 0: no document may have one."""
+    for field in ("image_token_id", "video_token_id", "audio_token_id"):
+        token = getattr(config, field, None)
+        if token is not None and (torch.cat(documents) == token).any():
+            sys.exit(f"generate.py: {name}: a document has token {token}, the config's {field}; choose another id")
+
+
 def write_family(name: str) -> None:
     folder = DATA / name
     model = families.build(families.FAMILIES[name]())
     weights.draw(model, SEED)
     model.save_pretrained(folder)
     documents = weights.documents(LENGTHS, families.VOCAB, SEED)
+    check_documents(name, model.config, documents)
     tensors = results.golden(model, documents)
     check(name, tensors)
     safetensors.torch.save_file(tensors, folder / "golden.safetensors", metadata={"format": "pt"})

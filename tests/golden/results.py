@@ -32,11 +32,12 @@ def gradients_by_folder_name(model) -> dict[str, torch.Tensor]:
     """Every gradient under its tensor's name in the folder, which is not always that in memory (Qwen3-MoE's experts).
 
     transformers itself renames: the gradients are saved as if they were the weights, which they overwrite. Parameters
-    that took no part (a vision tower) are left out.
+    that took no part (a vision tower) and buffers (a router's balancing bias) are left out.
     """
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.nan if parameter.grad is None else parameter.grad)
+        for tensor in [*model.parameters(), *model.buffers()]:
+            if tensor.is_floating_point():
+                tensor.copy_(torch.nan if tensor.grad is None else tensor.grad)
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         tensors = read_folder(pathlib.Path(folder))

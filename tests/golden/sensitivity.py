@@ -54,6 +54,67 @@ def on_weights(suffix, function):
     return change
 
 
+def on_modules(suffix, function):
+    """A change of the modules of that name."""
+
+    def change(config, model):
+        if model is not None:
+            for name, module in model.named_modules():
+                if name.endswith(suffix):
+                    function(module)
+
+    return change
+
+
+def attribute(**values):
+    """For on_modules: other values of attributes."""
+
+    def function(module):
+        for name, value in values.items():
+            setattr(module, name, value)
+
+    return function
+
+
+def pass_through(module):
+    module.forward = lambda x: x
+
+
+def scale_after_norm(module):
+    """The gain of an input-scaled norm as that of a centred one."""
+    module.forward = lambda x: module._norm(x) * (1 + module.weight)
+
+
+def scale_before_norm(module):
+    """The gain of a centred norm as that of an input-scaled one."""
+    module.forward = lambda x: module._norm(x * (1 + module.weight))
+
+
+def change_choice(function):
+    """For Muse Spark's router: what it returns, after function(weights, scores of the chosen, bias of the chosen)."""
+
+    def change(module):
+        def hook(module, inputs, output):
+            logits, weights, indices = output
+            scores = logits.sigmoid().gather(1, indices)
+            return logits, function(weights, scores, module.e_score_correction_bias[indices]), indices
+
+        module.register_forward_hook(hook)
+
+    return change
+
+
+def weigh_with_bias(weights, scores, bias):
+    return weights.sum(-1, keepdim=True) * (scores + bias) / (scores + bias).sum(-1, keepdim=True)
+
+
+def swap_gates(decoder):
+    for layer in decoder.layers:
+        after_attention = layer.post_attention_residual_gate
+        layer.post_attention_residual_gate = layer.post_feedforward_residual_gate
+        layer.post_feedforward_residual_gate = after_attention
+
+
 def pair_up(weight):
     """Rows of every head of 16 from halves to neighbours: what reading with the other pairing would do."""
     heads = weight.reshape(-1, 2, 8, weight.shape[-1])
@@ -94,6 +155,38 @@ CHANGES = {
         "no cap": setting(final_logit_softcapping=1e6),
         "cap 20.2": setting(final_logit_softcapping=20.2),
         "post eps 0.0303": setting(post_norm_eps=0.0303),
+    },
+    "muse_spark": {
+        **_COMMON,
+        **_WINDOWS,
+        "windows one layer off": shift_layers("layer_types"),
+        "NoPE one layer off": shift_layers("layer_rope_theta"),
+        "gate 1/2": on_weights("self_attn.gate_proj.weight", torch.zeros_like),
+        "query scale 1.31": setting(qk_scale_factor=1.31),
+        "multiplier 0.71": setting(output_multiplier=0.71),
+        "no cap": setting(final_logit_softcapping=1e6),
+        "cap 20.2": setting(final_logit_softcapping=20.2),
+        "post eps 0.0303": setting(post_norm_eps=0.0303),
+        "no embedding norm": on_modules("embed_norm", pass_through),
+        "no output norm": on_modules("self_attn.o_norm", pass_through),
+        "no norm after attention": on_modules("post_attention_layernorm", pass_through),
+        "temperature 0.404": setting(residual_gate_temperature=0.404),
+        "residual gates swapped": on_modules("language_model", swap_gates),
+        "no floor of alpha": on_modules("_residual_gate", attribute(eps=0.0)),
+        "plain residual": on_modules("_residual_gate", attribute(forward=torch.add)),
+        "router multiplier 1": on_modules("mlp.gate", attribute(output_multiplier=1.0)),
+        "router multiplier 0.707": on_modules("mlp.gate", attribute(output_multiplier=0.707)),
+        "no router bias": on_modules("mlp.gate", lambda m: m.e_score_correction_bias.zero_()),
+        "router bias in the weights": on_modules("mlp.gate", change_choice(weigh_with_bias)),
+        "softmax router": on_modules("mlp.gate.scoring_function", attribute(forward=lambda z: z.softmax(-1))),
+        "top-k not normalised": on_modules("mlp.gate", change_choice(lambda weights, scores, bias: 1.3 * scores)),
+        "routed scaling 1.313": setting(routed_scaling_factor=1.313),
+        "no pre-expert norm": on_modules("mlp.pre_expert_norm", pass_through),
+        "no post-expert norm": on_modules("post_expert_norm", pass_through),
+        "pre-expert norm scales its input": on_modules("mlp.pre_expert_norm", scale_before_norm),
+        "post-expert norm scales its output": on_modules("post_expert_norm", scale_after_norm),
+        "post-ffn norm scales its output": on_modules("post_feedforward_layernorm", scale_after_norm),
+        "gate and up swapped": on_weights("gate_up_proj", lambda w: w.roll(w.shape[1] // 2, 1)),
     },
     "llama3": _COMMON,
     "llama3_scaled": {
@@ -167,16 +260,21 @@ def print_changes() -> None:
 
 
 def closest_choice(name: str) -> float | None:
-    """The smallest gap between the last router logit taken and the first left out: near 0, rounding would decide."""
+    """The smallest gap between what the last expert taken and the first left out were chosen by: near 0, rounding decides.
+
+    That is the router's logit; in Muse Spark its sigmoid plus the bias.
+    """
     model = load(name)
     gaps = []
 
     def keep(module, inputs, output):
-        logits = output[0].sort(-1, descending=True).values
-        gaps.append((logits[:, module.top_k - 1] - logits[:, module.top_k]).min().item())
+        bias = getattr(module, "e_score_correction_bias", None)
+        choice = output[0] if bias is None else output[0].sigmoid() + bias
+        choice = choice.sort(-1, descending=True).values
+        gaps.append((choice[:, module.top_k - 1] - choice[:, module.top_k]).min().item())
 
     for module in model.modules():
-        if type(module).__name__.endswith("TopKRouter"):
+        if type(module).__name__.lower().endswith("topkrouter"):
             module.register_forward_hook(keep)
     documents, _ = read(name)
     with torch.no_grad():

@@ -13,7 +13,10 @@ _CENTRED = (
     "post_attention_layernorm.weight",
     "pre_feedforward_layernorm.weight",
     "post_feedforward_layernorm.weight",
+    "pre_expert_norm.weight",
+    "post_expert_norm.weight",
 )
+_MUSE = ("muse_glimmer_text", "muse_spark_text")
 
 
 def generator(seed: int, name: str) -> torch.Generator:
@@ -29,8 +32,11 @@ def _mean_and_std(name: str, shape: torch.Size, config) -> tuple[float, float]:
     if last == "bias" or last.endswith("_bias"):
         # Wide for the experts of GPT-OSS, so that the clamp at 7 holds some values back.
         return 0.0, (3.5 if last == "gate_up_proj_bias" else 0.3)
+    if name.endswith("_residual_gate.gate"):
+        # Mostly closed: open ones forget the residual, and rounding grows from layer to layer.
+        return -0.5, 0.4
     if len(shape) == 1:  # gains
-        centred = model_type == "muse_glimmer_text" and name.endswith(_CENTRED)
+        centred = model_type in _MUSE and name.endswith(_CENTRED)
         return (0.0 if centred else 1.0), 0.25
     if last == "embed_tokens":
         # Tied, it is the head as well.
@@ -39,17 +45,21 @@ def _mean_and_std(name: str, shape: torch.Size, config) -> tuple[float, float]:
     fan_in = shape[-2] if model_type == "gpt_oss" and ".experts." in name else shape[-1]
     gain = 1.0
     if last == "lm_head":
-        gain = 8.0 if model_type == "muse_glimmer_text" else 2.0  # so that Muse's cap of 20 bends the logits
+        gain = 8.0 if model_type in _MUSE else 2.0  # so that Muse's cap of 20 bends the logits
     return 0.0, gain * fan_in**-0.5
 
 
 def draw(model: torch.nn.Module, seed: int) -> None:
-    """Fills every parameter of the model. Tied ones are one parameter, filled under the first name."""
+    """Fills every parameter of the model, and the buffers that a folder has. Tied ones are filled under the first name."""
     config = model.config.get_text_config()
+    saved = model.state_dict()
+    buffers = [(name, buffer) for name, buffer in model.named_buffers() if name in saved]
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in [*model.named_parameters(), *buffers]:
             mean, std = _mean_and_std(name, parameter.shape, config)
             values = torch.randn(parameter.shape, generator=generator(seed, name), dtype=torch.float64)
+            if name.endswith("_residual_gate.gate"):
+                values[0] = 11.25  # a gate of 4: over the temperature it reaches the floor of alpha
             parameter.copy_((mean + std * values).float())
 
 
