@@ -8,6 +8,7 @@
 #include "core/base/check.h"
 #include "core/io/safetensors.h"
 #include "model/hf/tensor_copy.h"
+#include "model/kv_cache.h"
 
 namespace headwise {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "model/hf/golden_case.h"
+#include "model/kv_cache.h"
 
 namespace headwise {
 namespace {
