@@ -1,6 +1,5 @@
 #include "core/io/token_file.h"
 
-
 #include <bit>
 #include <cstring>
 #include <limits>
