@@ -185,6 +185,10 @@ TEST(HfConfigTest, PresetsBecomeTheFirstFamilyThatSaysThem) {
                         "model.attention.rope.rotary_dim"));
 }
 
+void SetPattern(const std::vector<std::int64_t>& pattern, ModelConfig* model) {
+  model->mutable_attention()->mutable_window_pattern()->Assign(pattern.begin(), pattern.end());
+}
+
 TEST(HfConfigTest, DifferencesThatAreNone) {
   const ModelConfig model = Parsed(Golden("muse_glimmer"));
   ModelConfig other = model;
@@ -192,9 +196,9 @@ TEST(HfConfigTest, DifferencesThatAreNone) {
   other.mutable_init()->set_linear_std(0.5);
   other.mutable_attention()->set_packing(SECTIONED);
   other.mutable_attention()->set_rounding(ONLY_AT_END);
-  other.mutable_attention()->mutable_window_pattern()->Assign({8, 8, 8, 0, 8, 8, 8, 0});
+  SetPattern({8, 8, 8, 0, 8, 8, 8, 0}, &other);
   EXPECT_EQ(ModelDifference(model, other), "");
-  other.mutable_attention()->mutable_window_pattern()->Assign({8, 8, 0, 8});
+  SetPattern({8, 8, 0, 8}, &other);
   EXPECT_THAT(ModelDifference(model, other), StartsWith("attention.window_pattern: "));
 }
 
@@ -251,9 +255,9 @@ TEST(HfConfigTest, AbsentAndNull) {
   EXPECT_EQ(Parsed(config).attention().head_dim(), 16);
   config.erase("num_key_value_heads");
   config["num_attention_heads"] = 64;
+  config["head_dim"] = 2;
   EXPECT_EQ(Parsed(config).attention().num_kv_heads(), 32);
   config["num_key_value_heads"] = nullptr;
-  config["head_dim"] = 2;
   EXPECT_EQ(Parsed(config).attention().num_kv_heads(), 64);
 
   config = Golden("gpt_oss");

@@ -35,7 +35,7 @@ absl::StatusOr<HfModel> ParseHfConfig(absl::string_view text);
 absl::StatusOr<std::string> HfConfigOf(const ModelConfig& model);
 
 // `text`, which ParseHfConfig() accepts, brought up to date: as it is where it already says what
-// `model` is; otherwise with the fields of the decoder replaced, and all others as they were.
+// `model` is; otherwise with those fields of the decoder replaced that say another thing.
 // kFailedPrecondition names the field of the model that the family does not have.
 absl::StatusOr<std::string> UpdateHfConfig(absl::string_view text, const ModelConfig& model);
 
