@@ -8,11 +8,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 namespace headwise {
@@ -143,13 +142,23 @@ int FileSystem::RemoveTree(const std::string& path) const {
 }
 
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return FileError(EISDIR, "read", path);
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return FileError(errno, "open", path);
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (in.bad()) return FileError(EIO, "read", path);
-  return text;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return FileError(errno, "open", path);
+  const absl::Cleanup close = [fd] { ::close(fd); };
+  std::string bytes;
+  struct stat info;
+  if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+    bytes.reserve(static_cast<std::size_t>(info.st_size));
+  }
+  // To the end, whatever the size was said to be: a pipe has none.
+  std::string piece(std::size_t{1} << 20, '\0');
+  while (true) {
+    const ssize_t n = ::read(fd, piece.data(), piece.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FileError(errno, "read", path);
+    if (n == 0) return bytes;
+    bytes.append(piece.data(), static_cast<std::size_t>(n));
+  }
 }
 
 absl::Status FileError(int error, const std::string& what, const std::string& path) {

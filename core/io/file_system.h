@@ -59,7 +59,7 @@ class FileSystem {
   FileHook hook_;
 };
 
-// A file's bytes. FileError()s name the path; so does that of a directory.
+// A file's bytes, to its end. Errors are FileError()s.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
 
 // "cannot <what> <path>: No space left on device; <what to try>" as the status that fits the errno

@@ -208,7 +208,9 @@ void ReadAuxiliaryLoss(ConfigFields& fields, MoeConfig* moe) {
 
 void WriteAuxiliaryLoss(const MoeConfig& moe, json* fields) {
   (*fields)["output_router_logits"] = moe.balancing() == BALANCING_AUXILIARY_LOSS;
-  (*fields)["router_aux_loss_coef"] = moe.auxiliary_loss_weight();
+  // Where it is not used, what the classes have.
+  (*fields)["router_aux_loss_coef"] =
+      moe.balancing() == BALANCING_AUXILIARY_LOSS ? moe.auxiliary_loss_weight() : 0.001;
 }
 
 json LayerTypes(const ModelConfig& model) {

@@ -34,9 +34,9 @@ void MapAttention(const ModelConfig& model, const std::string& ours, const std::
 }  // namespace
 
 absl::Span<const HfFamily> HfFamilies() {
-  static const auto* const families =
-      new std::vector<HfFamily>{LlamaFamily(),    MistralFamily(), Qwen3Family(),
-                                Qwen3MoeFamily(), GptOssFamily(),  MuseGlimmerFamily()};
+  static const auto* const families = new std::vector<HfFamily>{
+      LlamaFamily(),  MistralFamily(),     Qwen3Family(),    Qwen3MoeFamily(),
+      GptOssFamily(), MuseGlimmerFamily(), MuseSparkFamily()};
   return *families;
 }
 

@@ -1,5 +1,5 @@
 // HfFamily: what one model_type of Hugging Face is: its config.json and its tensors. One small file
-// a family (llama.cc, qwen3.cc, gpt_oss.cc, muse_glimmer.cc); docs/model_families.md has the facts
+// a family (llama.cc, qwen3.cc, gpt_oss.cc, muse_glimmer.cc, muse_spark.cc); docs/model_families.md has the facts
 // in words. Internal to model/hf.
 #ifndef HEADWISE_MODEL_HF_FAMILY_H_
 #define HEADWISE_MODEL_HF_FAMILY_H_
@@ -48,6 +48,7 @@ HfFamily Qwen3Family();
 HfFamily Qwen3MoeFamily();
 HfFamily GptOssFamily();
 HfFamily MuseGlimmerFamily();
+HfFamily MuseSparkFamily();
 
 // Every parameter of the model with the family's tensors. The model is valid; packing as it says.
 TensorMap MapTensors(const HfFamily& family, const ModelConfig& model);

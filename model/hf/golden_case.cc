@@ -75,9 +75,9 @@ TokenBatch GoldenCase::Batch() const {
 }
 
 const std::vector<std::string>& GoldenFamilies() {
-  static const auto* families =
-      new std::vector<std::string>{"muse_glimmer", "llama3",       "llama3_scaled", "mistral",
-                                   "qwen3",        "qwen3_window", "qwen3_moe",     "gpt_oss"};
+  static const auto* families = new std::vector<std::string>{
+      "muse_glimmer", "muse_spark",   "llama3",    "llama3_scaled", "mistral",
+      "qwen3",        "qwen3_window", "qwen3_moe", "gpt_oss"};
   return *families;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/nearest_name.h"
 #include "core/base/status_macros.h"
@@ -98,9 +99,13 @@ ModelConfig Comparable(const ModelConfig& config) {
   if (a.rope().scaling().kind() == ROPE_UNSCALED) a.mutable_rope()->clear_scaling();
   // The shortest pattern. It cannot fail: the layers are those of a ModelConfig.
   (void)SetLayers(LayersOf(config), &a);
-  for (NormConfig* norm : {model.mutable_embedding_norm(), model.mutable_attention_norm(),
-                           model.mutable_post_attention_norm(), model.mutable_ffn_norm(),
-                           model.mutable_post_ffn_norm(), model.mutable_final_norm()}) {
+  MoeConfig none;
+  MoeConfig& expert_norms = model.ffn().has_moe() ? *model.mutable_ffn()->mutable_moe() : none;
+  for (NormConfig* norm :
+       {model.mutable_embedding_norm(), model.mutable_attention_norm(),
+        model.mutable_post_attention_norm(), model.mutable_ffn_norm(),
+        model.mutable_post_ffn_norm(), model.mutable_final_norm(),
+        expert_norms.mutable_pre_expert_norm(), expert_norms.mutable_post_expert_norm()}) {
     norm->clear_initial_weight();
     if (norm->style() != RMS_GAIN_CENTERED && norm->style() != RMS_INPUT_SCALED) {
       norm->clear_centre();
@@ -135,13 +140,18 @@ std::vector<std::pair<std::string, std::string>> Differences(const ModelConfig& 
   return differences;
 }
 
-// Replaces the decoder's fields of a document, whose old ones are `read`.
+json& SectionOf(const HfFamily& family, json* document) {
+  json& section = family.section.empty() ? *document : (*document)[family.section];
+  if (section.is_null()) section = json::object();
+  return section;
+}
+
+// Writes the decoder's fields into a document, in place of those that were `read`.
 void Replace(const HfFamily& family, const std::set<std::string>& read, const ModelConfig& model,
              json* document) {
   json fields = json::object(), top = json::object();
   family.write(model, &fields, &top);
-  json& section = family.section.empty() ? *document : (*document)[family.section];
-  if (section.is_null()) section = json::object();
+  json& section = SectionOf(family, document);
   for (const std::string& name : read) section.erase(name);
   for (const auto& [name, value] : fields.items()) {
     // Fields without effect stay as they were.
@@ -150,6 +160,37 @@ void Replace(const HfFamily& family, const std::set<std::string>& read, const Mo
   // What lies beside the section is not the decoder's: a document that has it keeps it.
   for (const auto& [name, value] : top.items()) {
     if (!document->contains(name)) (*document)[name] = value;
+  }
+}
+
+bool IsRope(absl::string_view name) {
+  return absl::StartsWith(name, "rope_") || name == "original_max_position_embeddings";
+}
+
+// As few fields as it takes to turn the model `before` into `after`; RoPE's go together.
+void Change(const HfFamily& family, const ModelConfig& before, const ModelConfig& after,
+            json* document) {
+  json old_fields = json::object(), fields = json::object(), top = json::object();
+  family.write(before, &old_fields, &top);
+  family.write(after, &fields, &top);
+  json& section = SectionOf(family, document);
+  bool rope = false;
+  for (const auto& [name, value] : fields.items()) {
+    if (old_fields[name] == value) continue;
+    if (IsRope(name)) {
+      rope = true;
+    } else {
+      section[name] = value;
+    }
+  }
+  if (!rope) return;
+  std::vector<std::string> old_names;
+  for (const auto& [name, value] : section.items()) {
+    if (IsRope(name)) old_names.push_back(name);
+  }
+  for (const std::string& name : old_names) section.erase(name);
+  for (const auto& [name, value] : fields.items()) {
+    if (IsRope(name)) section[name] = value;
   }
 }
 
@@ -190,22 +231,24 @@ std::string ModelDifference(const ModelConfig& a, const ModelConfig& b) {
 
 absl::StatusOr<std::string> HfConfigOf(const ModelConfig& config) {
   const ModelConfig model = ResolveModelConfig(config);
-  std::map<std::string, int> without;  // field -> families that do not have it
+  std::map<std::string, int> without;  // field -> families that differ there
+  int families = 0;                    // that can say a model of this kind at all
   std::vector<std::pair<std::string, std::string>> closest;
   std::string closest_type;
   for (const HfFamily& family : HfFamilies()) {
     std::string text;
     const auto differences = Express(family, model, &text);
     if (differences.empty()) return text;
-    for (const auto& [field, values] : differences) ++without[field];
     if (differences[0].first.empty()) continue;
+    ++families;
+    for (const auto& [field, values] : differences) ++without[field];
     if (closest.empty() || differences.size() < closest.size()) {
       closest = differences;
       closest_type = family.model_type;
     }
   }
   for (const auto& [field, count] : without) {
-    if (count == static_cast<int>(HfFamilies().size())) {
+    if (count == families) {
       return absl::FailedPreconditionError(
           absl::StrCat("no family of Hugging Face that is known here has this model.", field));
     }
@@ -225,7 +268,13 @@ absl::StatusOr<std::string> UpdateHfConfig(absl::string_view text, const ModelCo
   std::set<std::string> read;
   HW_ASSIGN_OR_RETURN(const ModelConfig before, Read(*family, document, &read));
   if (Differences(before, model).empty()) return std::string(text);
-  Replace(*family, read, ResolveModelConfig(model), &document);
+  const ModelConfig resolved = ResolveModelConfig(model);
+  json changed = document;
+  Change(*family, before, resolved, &changed);
+  const absl::StatusOr<ModelConfig> enough = Read(*family, changed, nullptr);
+  if (enough.ok() && Differences(model, *enough).empty()) return Print(changed);
+  // Fields that the family writes otherwise stood in the way.
+  Replace(*family, read, resolved, &document);
   HW_ASSIGN_OR_RETURN(const ModelConfig after, Read(*family, document, nullptr));
   if (const auto differences = Differences(model, after); !differences.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("model_type ", family->model_type,

@@ -4,7 +4,7 @@
 //   hf.family->model_type;   // "llama"
 //   hf.model;                // what the decoder is; packing INTERLEAVED_PER_KV_GROUP
 //
-// Families: llama, mistral, qwen3, qwen3_moe, gpt_oss, muse_glimmer. Every field of the file is
+// Families: llama, mistral, qwen3, qwen3_moe, gpt_oss, muse_glimmer, muse_spark. Every field of the file is
 // read, or known to change no number, or an error that names it; values that contradict each other
 // are errors. docs/model_families.md has the fields, and what they mean. Errors do not name the
 // file.
@@ -35,7 +35,7 @@ absl::StatusOr<HfModel> ParseHfConfig(absl::string_view text);
 absl::StatusOr<std::string> HfConfigOf(const ModelConfig& model);
 
 // `text`, which ParseHfConfig() accepts, brought up to date: as it is where it already says what
-// `model` is; otherwise with the fields of the decoder replaced, and all others as they were.
+// `model` is; otherwise with those fields of the decoder replaced that say another thing.
 // kFailedPrecondition names the field of the model that the family does not have.
 absl::StatusOr<std::string> UpdateHfConfig(absl::string_view text, const ModelConfig& model);
 

@@ -75,6 +75,20 @@ void TensorMap::Stack(const std::string& parameter, const std::vector<std::strin
   Add(parameter, stacked, std::move(pieces));
 }
 
+void TensorMap::Rows(const std::string& parameter, const std::string& tensor,
+                     const std::array<std::int64_t, 3>& experts_out_in, std::int64_t rows,
+                     std::int64_t first) {
+  const auto& [experts, out, in] = experts_out_in;
+  Declare(tensor, {experts, rows, in});
+  Add(parameter, {experts, out, in},
+      {{.tensor = tensor,
+        .parameter = "",
+        .count = {1, experts, out * in},
+        .their_begin = first * in,
+        .our_stride = {0, out * in, 1},
+        .their_stride = {0, rows * in, 1}}});
+}
+
 void TensorMap::Transposed(const std::string& parameter, const std::string& tensor,
                            const std::array<std::int64_t, 3>& experts_out_in, std::int64_t columns,
                            std::int64_t first, std::int64_t step) {

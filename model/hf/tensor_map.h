@@ -48,6 +48,10 @@ class TensorMap {
   // One tensor of `shape` for each expert, stacked as [E, shape...].
   void Stack(const std::string& parameter, const std::vector<std::string>& tensors,
              const Shape& shape);
+  // [E, out, in], of which a tensor [E, rows, in] holds output o in row `first` + o.
+  void Rows(const std::string& parameter, const std::string& tensor,
+            const std::array<std::int64_t, 3>& experts_out_in, std::int64_t rows,
+            std::int64_t first);
   // [E, out, in], of which a tensor [E, in, columns] holds output o in column `first` + o `step`.
   void Transposed(const std::string& parameter, const std::string& tensor,
                   const std::array<std::int64_t, 3>& experts_out_in, std::int64_t columns,

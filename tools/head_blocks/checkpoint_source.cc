@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "core/io/file_system.h"
 #include "core/io/safetensors_set.h"
 #include "tools/head_blocks/headwise_checkpoint.h"
 
