@@ -65,19 +65,29 @@ std::vector<Perturbation> Perturbations() {
   const auto moe = [](auto set) { return [set](M* m) { set(m->mutable_ffn()->mutable_moe()); }; };
   using A = AttentionConfig;
   return {
-      {"window + 1", {"muse_glimmer", "mistral", "qwen3_window", "gpt_oss"}, WidenWindows(1)},
-      {"window - 1", {"muse_glimmer", "mistral", "qwen3_window", "gpt_oss"}, WidenWindows(-1)},
-      {"windows one layer off", {"muse_glimmer", "qwen3_window", "gpt_oss"}, ShiftWindows},
-      {"NoPE phase", {"muse_glimmer"}, ShiftNope},
-      {"no gate", {"muse_glimmer"}, attention([](A* a) { a->set_output_gate(false); })},
+      {"window + 1",
+       {"muse_glimmer", "muse_spark", "mistral", "qwen3_window", "gpt_oss"},
+       WidenWindows(1)},
+      {"window - 1",
+       {"muse_glimmer", "muse_spark", "mistral", "qwen3_window", "gpt_oss"},
+       WidenWindows(-1)},
+      {"windows one layer off",
+       {"muse_glimmer", "muse_spark", "qwen3_window", "gpt_oss"},
+       ShiftWindows},
+      {"NoPE phase", {"muse_glimmer", "muse_spark"}, ShiftNope},
+      {"no gate", {"muse_glimmer", "muse_spark"}, attention([](A* a) {
+         a->set_output_gate(false);
+       })},
       {"no sinks", {"gpt_oss"}, attention([](A* a) { a->set_sinks(false); })},
-      {"query scale", {"muse_glimmer"}, attention([](A* a) {
+      {"query scale", {"muse_glimmer", "muse_spark"}, attention([](A* a) {
          a->set_query_scale(1.01 * a->query_scale());
        })},
-      {"no cap", {"muse_glimmer"}, [](M* m) { m->set_logit_cap(0); }},
-      {"cap", {"muse_glimmer"}, [](M* m) { m->set_logit_cap(1.01 * m->logit_cap()); }},
+      {"no cap", {"muse_glimmer", "muse_spark"}, [](M* m) { m->set_logit_cap(0); }},
+      {"cap",
+       {"muse_glimmer", "muse_spark"},
+       [](M* m) { m->set_logit_cap(1.01 * m->logit_cap()); }},
       {"logit multiplier",
-       {"muse_glimmer"},
+       {"muse_glimmer", "muse_spark"},
        [](M* m) { m->set_logit_multiplier(1.01 * m->logit_multiplier()); }},
       {"pairing", GoldenFamilies(),
        attention([](A* a) { a->mutable_rope()->set_pairing(INTERLEAVED); })},
@@ -96,8 +106,26 @@ std::vector<Perturbation> Perturbations() {
       {"top-k not normalised", {"qwen3_moe"}, moe([](MoeConfig* c) {
          c->set_normalize(!c->normalize());
        })},
-      {"one expert fewer", {"qwen3_moe", "gpt_oss"}, moe([](MoeConfig* c) {
+      {"one expert fewer", {"qwen3_moe", "gpt_oss", "muse_spark"}, moe([](MoeConfig* c) {
          c->set_experts_per_token(c->experts_per_token() - 1);
+       })},
+      {"no output norm", {"muse_spark"}, attention([](A* a) { a->set_output_norm_epsilon(0); })},
+      {"plain residual", {"muse_spark"}, [](M* m) { m->set_residual_gate_temperature(0); }},
+      {"gate temperature",
+       {"muse_spark"},
+       [](M* m) { m->set_residual_gate_temperature(1.01 * m->residual_gate_temperature()); }},
+      {"softmax router", {"muse_spark"}, moe([](MoeConfig* c) { c->set_score(ROUTER_SOFTMAX); })},
+      {"no balancing bias", {"muse_spark"}, moe([](MoeConfig* c) {
+         c->set_balancing(BALANCING_NONE);
+       })},
+      {"router multiplier", {"muse_spark"}, moe([](MoeConfig* c) {
+         c->set_router_multiplier(1.01 * c->router_multiplier());
+       })},
+      {"routed scaling", {"muse_spark"}, moe([](MoeConfig* c) {
+         c->set_scaling_factor(1.01 * c->scaling_factor());
+       })},
+      {"gain after the expert's norm", {"muse_spark"}, moe([](MoeConfig* c) {
+         c->mutable_post_expert_norm()->set_style(RMS_GAIN_CENTERED);
        })},
       {"plain SwiGLU",
        {"gpt_oss"},
