@@ -68,8 +68,8 @@ void SwigluBackwardInPlace(const OpContext& ctx, const Tensor& gate, const Tenso
   CheckTensor(ctx, "SwigluBackwardInPlace", "up", up, gate.shape(), ctx.compute);
   CheckTensor(ctx, "SwigluBackwardInPlace", "dout", dout, gate.shape(), ctx.compute);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    SwigluBackward<T>({}, gate.Rows<T>(), up.Rows<T>(), dout.Rows<T>(), gate.Rows<T>(), up.Rows<T>(),
-                      *ctx.pool);
+    SwigluBackward<T>({}, gate.Rows<T>(), up.Rows<T>(), dout.Rows<T>(), gate.Rows<T>(),
+                      up.Rows<T>(), *ctx.pool);
   });
 }
 
