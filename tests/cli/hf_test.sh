@@ -37,6 +37,7 @@ for model in "--hf $golden/llama3" '--run native'; do
 done
 check 'losses' test "$(sort losses | uniq -c | awk '{print $1}' | sort -u)" = 2
 check 'ids' test "$(uniq -c ids | awk '{print $1, NF}')" = '2 9'
+expect 0 '10 tokens, 9 predicted, in windows of 4' eval --hf "$golden/llama3" --text tokens --format UINT16 --sequence 4
 expect 0 'prompt and output are token ids' generate --hf "$golden/llama3" --prompt '1 2' --max-tokens 1
 expect 2 'expected one of them, found both' generate --hf "$golden/llama3" --run native
 expect 3 'a Hugging Face folder; try --hf' generate --run "$golden/llama3"
@@ -50,6 +51,7 @@ expect 0 'model_type llama' info "$golden/llama3"
 start=(train --init "$golden/llama3" --set data.path="$text" --set data.format=BYTES --set training.batch_size=2 --steps 2)
 start+=(--set training.sequence_length=64 --set training.sample_tokens=8)
 expect 0 'weights of  .*llama3, model_type llama' "${start[@]}" --run tuned
+expect 0 '^65 66 [0-9]+ [0-9]+' generate --run tuned --prompt-ids 65,66 --max-tokens 2
 expect 0 'folder of model_type llama' convert --from tuned --to tuned-hf
 expect 0 'perplexity' eval --hf tuned-hf --text "$text" --format BYTES --sequence 64
 expect 2 'differ in model.attention' "${start[@]}" --run other --preset muse_demo
