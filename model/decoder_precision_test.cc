@@ -39,8 +39,10 @@ TEST(DecoderPrecisionTest, SinglePrecision) {
   }
 }
 
+// Without experts: which are chosen may turn on a rounding.
 TEST(DecoderPrecisionTest, Bf16) {
   for (const ModelConfig& config : AllTestConfigs()) {
+    if (config.ffn().has_moe()) continue;
     for (const GemmBackend gemm : {GemmBackend::kContract, GemmBackend::kOneDnn}) {
       ExpectClose(config, {.compute = DType::kBF16, .gemm = gemm}, {1e-2, 0.25});
     }

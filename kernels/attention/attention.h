@@ -38,9 +38,9 @@
 // masked keys give the same bits.
 //
 //   Forward: online softmax (FlashAttention, arXiv:2205.14135) over tiles of 64 key positions, the
-//   grid anchored at position 0 of the segment, ascending. At first a[d] = +0; m = -inf, l = +0, or
-//   with a sink, as if a key of value zero had been seen before all others, m = sink, l = 1 (l = +0
-//   if the sink is -inf: the bits of no sink). For every tile with a visible key:
+//   grid anchored at position 0 of the segment, ascending. At first m = -inf, l = +0, a[d] = +0; with
+//   a sink, as if a key of value zero had been seen before all others, m = sink, l = 1. (A sink of
+//   -inf gives the bits of none: Exp(-inf) takes the 1 away.) For every tile with a visible key:
 //     s[j] = chain(q, k[j]) * scale                chain: fma over ascending d, from +0
 //     n = max(m, max of s), c = Exp(m - n), m = n
 //     p[j] = Exp(s[j] - n)

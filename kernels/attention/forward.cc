@@ -152,13 +152,12 @@ class ForwardTask {
   // Every row has seen one score, its head's sink, of a key whose value is zero.
   void StartWithSinks() {
     for (std::int64_t block = 0; block < num_blocks(); ++block) {
-      C sink[kLanes], one[kLanes];
+      C sink[kLanes];
       for (std::int64_t r = 0; r < kLanes; ++r) {
         const std::int64_t row = block * kLanes + r;
         sink[r] = row < rows_ ? args_.sinks[group_.HeadOf(row_begin_ + row)] : -kInfinity<C>;
-        one[r] = sink[r] == -kInfinity<C> ? C{0} : C{1};
       }
-      softmax_[block] = {Load(sink), Load(one)};
+      softmax_[block] = {Load(sink), C{1}};
     }
   }
 

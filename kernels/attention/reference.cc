@@ -94,7 +94,7 @@ void AttentionForwardReference(const Attention& op, absl::Span<const AttentionSe
       for (std::int64_t h = 0; h < op.query_heads; ++h) {
         const std::int64_t g = h / (op.query_heads / op.kv_heads);
         C max = sinks.empty() ? -kInfinity<C> : sinks[h];
-        C sum = max == -kInfinity<C> ? 0 : 1;
+        C sum = sinks.empty() ? 0 : 1;
         std::vector<C> weighted(op.head_dim, 0);
         for (std::int64_t tile = 0; tile <= i; tile += kTileKeys) {
           std::vector<std::int64_t> keys;

@@ -158,6 +158,7 @@ TYPED_TEST(ResidualGateTest, OutputsMayTakeTheirInputsPlace) {
                           pool);
   ExpectSameBits(copy.residual.view(), c.dresidual.view(), "dresidual in place of residual");
   ExpectSameBits(copy.branch.view(), c.dbranch.view(), "dbranch in place of branch");
+  ExpectSameBits(copy.dgate.view(), c.dgate.view(), "dgate, both in place");
   ResidualGateBackward<T>(kGate, in_place.residual.view(), in_place.branch.view(), in_place.Gate(),
                           in_place.dout.view(), in_place.dout.span(), in_place.residual.span(),
                           in_place.DGate(), pool);

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/dtype/dtype.h"
 #include "kernels/common/thread_pool.h"
 #include "kernels/gemm/gemm.h"
@@ -215,7 +216,7 @@ void Register(const std::string& type) {
   for (const GemmBackend backend : {GemmBackend::kOneDnn, GemmBackend::kContract}) {
     const auto add = [&](const std::string& name, auto run, bool decode) {
       auto* b = benchmark::RegisterBenchmark(
-          (name + "/" + type + "/" + Name(backend)).c_str(),
+          absl::StrCat(name, "/", type, "/", Name(backend)).c_str(),
           [backend, run](benchmark::State& state) { run(state, backend); });
       b->ArgNames({"T", "E", "k"})->UseRealTime()->Unit(benchmark::kMillisecond);
       b->Args({1024, 32, 4});
