@@ -108,11 +108,7 @@ void SwigluBackwardInPlace(const OpContext& ctx, const headwise::Swiglu& op, con
   CheckTensor(ctx, "SwigluBackwardInPlace", "up", up, gate.shape(), ctx.compute);
   CheckTensor(ctx, "SwigluBackwardInPlace", "dout", dout, gate.shape(), ctx.compute);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-<<<<<<< HEAD
     SwigluBackward<T>(op, gate.Rows<T>(), up.Rows<T>(), dout.Rows<T>(), gate.Rows<T>(),
-=======
-    SwigluBackward<T>({}, gate.Rows<T>(), up.Rows<T>(), dout.Rows<T>(), gate.Rows<T>(),
->>>>>>> kern5
                       up.Rows<T>(), *ctx.pool);
   });
 }
