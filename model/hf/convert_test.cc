@@ -2,6 +2,7 @@
 // said about a folder that is not whole.
 #include "model/hf/convert.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -41,7 +42,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 constexpr const char* kGolden[] = {"llama3",  "llama3_scaled", "llama_bf16",   "llama_fp16",
                                    "mistral", "qwen3",         "qwen3_window", "qwen3_moe",
@@ -214,7 +214,9 @@ TEST_F(ConvertTest, MapsAreBijectionsOntoTheDecodersParameters) {
       }
       for (const auto* side : {&ours, &theirs}) {
         for (const auto& [tensor, counts] : *side) {
-          EXPECT_THAT(counts, testing::Each(1)) << name << " " << tensor;
+          EXPECT_EQ(std::count(counts.begin(), counts.end(), 1),
+                    static_cast<std::ptrdiff_t>(counts.size()))
+              << name << " " << tensor;
         }
       }
       const auto decoder = Decoder::Create(model, {.device = Device::kMeta});
@@ -262,6 +264,7 @@ TEST_F(ConvertTest, AModelMadeHereBecomesAFamily) {
   model.set_num_layers(3);
   model.mutable_attention()->set_num_query_heads(4);
   model.mutable_attention()->set_head_dim(8);
+  model.mutable_attention()->mutable_rope()->set_rotary_dim(0);
   model.mutable_attention()->set_packing(SECTIONED);
   model.mutable_ffn()->set_hidden_dim(24);
   model = ResolveModelConfig(model);
@@ -269,7 +272,6 @@ TEST_F(ConvertTest, AModelMadeHereBecomesAFamily) {
   decoder->Initialize(7);
   CheckpointState state;
   *state.mutable_config() = config;
-  ASSERT_TRUE(SaveCheckpoint(Dir("run"), state, decoder->parameters(), {}, 0).ok() == false);
   fs::create_directories(Dir("run"));
   ASSERT_TRUE(SaveCheckpoint(Dir("run"), state, decoder->parameters(), {}, 0).ok());
   const auto report = NativeToHf(Dir("run"), Dir("hf"), {});

@@ -247,19 +247,18 @@ absl::StatusOr<std::string> HfConfigOf(const ModelConfig& config) {
       closest_type = family.model_type;
     }
   }
-  for (const auto& [field, count] : without) {
-    if (count == families) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("no family of Hugging Face that is known here has this model.", field));
-    }
+  constexpr char kNone[] = "no family of Hugging Face that is known here has this model";
+  if (closest.empty()) return absl::FailedPreconditionError(kNone);
+  // Rather a field in which all of them differ than one of the closest alone.
+  std::pair<std::string, std::string> blamed = closest[0];
+  for (const auto& difference : closest) {
+    if (without[difference.first] < families) continue;
+    blamed = difference;
+    break;
   }
-  if (closest.empty()) {
-    return absl::FailedPreconditionError(
-        "no family of Hugging Face that is known here has this model");
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat("no family of Hugging Face that is known here has this model; the closest, ",
-                   closest_type, ", differs in model.", closest[0].first, ": ", closest[0].second));
+  return absl::FailedPreconditionError(absl::StrCat(kNone, "; the closest, ", closest_type,
+                                                    ", differs in model.", blamed.first, ": ",
+                                                    blamed.second));
 }
 
 absl::StatusOr<std::string> UpdateHfConfig(absl::string_view text, const ModelConfig& model) {
