@@ -25,9 +25,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr const char* kGolden[] = {"llama3",       "llama3_scaled", "llama_bf16", "mistral",
-                                   "qwen3",        "qwen3_window",  "qwen3_moe",  "gpt_oss",
-                                   "muse_glimmer", "llama_sharded"};
+constexpr const char* kGolden[] = {"llama3",       "llama3_scaled", "llama_bf16",   "mistral",
+                                   "qwen3",        "qwen3_window",  "qwen3_moe",    "gpt_oss",
+                                   "muse_glimmer", "muse_spark",    "llama_sharded"};
 
 std::string GoldenText(const std::string& name) {
   const absl::StatusOr<std::string> text =
@@ -175,6 +175,7 @@ TEST(HfConfigTest, PresetsBecomeTheFirstFamilyThatSaysThem) {
   EXPECT_EQ(type_of("gpt_oss_tiny"), "gpt_oss");
   EXPECT_EQ(type_of("muse_glimmer_tiny"), "muse_glimmer");
   EXPECT_EQ(type_of("muse_glimmer_30b"), "muse_glimmer");
+  EXPECT_EQ(type_of("muse_spark"), "muse_spark");
   // Another epsilon of the head norm than of the other norms.
   EXPECT_THAT(type_of("muse_demo"),
               HasSubstr("the closest, muse_glimmer, differs in model.attention.head_norm_epsilon"));
@@ -335,6 +336,20 @@ TEST(HfConfigTest, ContradictionsAreErrors) {
   EXPECT_THAT(ErrorOf("muse_glimmer",
                       {{"text_config", {{"layer_rope_theta", {500, 0, 500, 400, 500, 0}}}}}),
               StartsWith("text_config.layer_rope_theta[3]: 400 is not supported"));
+  const auto spark = [](const json& text) {
+    return ErrorOf("muse_spark", {{"text_config", text}});
+  };
+  EXPECT_THAT(spark({{"mlp_layer_types", {"dense", "sparse", "dense", "sparse", "sparse"}}}),
+              StartsWith("text_config.mlp_layer_types[2]: is dense behind a sparse layer"));
+  EXPECT_THAT(spark({{"mlp_layer_types", {"dense", "moe", "sparse", "sparse", "sparse"}}}),
+              StartsWith("text_config.mlp_layer_types[1]: expected dense or sparse, found moe"));
+  EXPECT_THAT(spark({{"mlp_layer_types", {"sparse"}}}),
+              StartsWith("text_config.mlp_layer_types: expected num_hidden_layers = 5 entries"));
+  EXPECT_THAT(spark({{"attention_bias", true}}), StartsWith("text_config.attention_bias: true"));
+  EXPECT_THAT(spark({{"tie_word_embeddings", true}}),
+              StartsWith("text_config.tie_word_embeddings: this family's head is its own"));
+  EXPECT_THAT(spark({{"routed_scaling_factor", 0}}),
+              StartsWith("text_config.routed_scaling_factor: "));
   EXPECT_THAT(ErrorOf("muse_glimmer", {{"tie_word_embeddings", true}}),
               StartsWith("tie_word_embeddings: expected that of text_config"));
 }

@@ -45,7 +45,7 @@ using testing::HasSubstr;
 
 constexpr const char* kGolden[] = {"llama3",  "llama3_scaled", "llama_bf16",   "llama_fp16",
                                    "mistral", "qwen3",         "qwen3_window", "qwen3_moe",
-                                   "gpt_oss", "muse_glimmer"};
+                                   "gpt_oss", "muse_glimmer",  "muse_spark"};
 
 std::string GoldenDir(const std::string& name) { return "tests/golden/data/" + name; }
 

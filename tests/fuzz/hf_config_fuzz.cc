@@ -30,7 +30,7 @@ void CheckMessage(absl::string_view message) {
 FuzzTarget MakeFuzzTarget() {
   FuzzTarget target;
   for (const char* name : {"llama3", "llama3_scaled", "mistral", "qwen3", "qwen3_window",
-                           "qwen3_moe", "gpt_oss", "muse_glimmer"}) {
+                           "qwen3_moe", "gpt_oss", "muse_glimmer", "muse_spark"}) {
     const absl::StatusOr<std::string> text =
         ReadWholeFile(std::string("tests/golden/data/") + name + "/config.json");
     HW_CHECK(text.ok()) << text.status();
