@@ -16,6 +16,7 @@
 #include "model/cli/commands.h"
 #include "model/cli/device.h"
 #include "model/cli/model_flags.h"
+#include "model/cli/window_logits.h"
 #include "model/decoder.h"
 #include "model/report/progress.h"
 #include "model/train/run_config.h"
@@ -29,6 +30,7 @@ struct EvalFlags {
   std::string text;
   std::string format;         // of a DataConfig; empty: as the model was trained
   std::int64_t sequence = 0;  // tokens; 0: as the model was trained
+  std::string logits;         // a file to write; empty: none
   std::string device = "cpu";
   int threads = 0;
 };
@@ -127,6 +129,10 @@ absl::Status RunEval(const EvalFlags& flags) {
       source.Describe(), flags.text, tokens.size(), bytes ? "bytes, a token each" : "tokens",
       result.targets, sequence, loss, std::exp(loss), bytes ? "bits/byte" : "bits/token",
       loss / std::log(2.0), FormatCount(static_cast<double>(result.tokens) / result.seconds));
+  if (flags.logits.empty()) return absl::OkStatus();
+  const std::int64_t window = std::min(sequence, tokens.size());
+  HW_RETURN_IF_ERROR(WriteWindowLogits(tokens, window, *decoder, pool, flags.logits));
+  absl::PrintF("logits      %s: of the first %d tokens\n", flags.logits, window);
   return absl::OkStatus();
 }
 
@@ -153,6 +159,12 @@ void AddEvalCommand(CLI::App& app, Action* action) {
                    "Tokens of a window, which sees nothing before it [as the model was trained]")
       ->check(CLI::Range(1, 1000000000))
       ->type_name("N");
+  command
+      ->add_option("--logits", flags->logits,
+                   "Also writes the logits of the first window there: tokens.0 and logits.0 of a "
+                   "safetensors file")
+      ->check(NotEmpty())
+      ->type_name("FILE");
   command->add_option("--device", flags->device, "cpu, cuda or cuda-emulated [cpu]")
       ->type_name("D");
   command->add_option("--threads", flags->threads, "Threads; changes no result [all cores]")
