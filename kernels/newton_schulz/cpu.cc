@@ -21,6 +21,7 @@ class MatrixBlock final : public newton_schulz::BlockAccess {
 
   std::int64_t rows() const override { return view_.rows(); }
   std::int64_t cols() const override { return view_.cols(); }
+  bool transposed_storage() const override { return problem_.transposed_storage; }
 
   void Load(std::int64_t row, std::int64_t col, std::int64_t count, float* x) override {
     view_.ForEachRun(row, col, count, [&](auto r, auto c, auto length, auto done) {

@@ -121,7 +121,7 @@ TEST_F(Checkpoint, ABrokenOneIsNeverChosen) {
          [](const std::string& path) { std::ofstream(path) << "step: 2 files {"; });
   damage("state.textproto", [](const std::string& path) {
     std::ofstream(path) << "format_version: 1 prepare_qkv_contract: 1 newton_schulz_contract: 1 "
-                           "muon_step_contract: 1";
+                           "muon_step_contract: 2";
   });
 }
 
