@@ -169,7 +169,8 @@ class Trial {
     for (const auto& p : parameters_) {
       const Expected& e = expected_[p->name];
       EXPECT_GT(e.path, 0);
-      worst = std::max(worst, Distance(e.weight, p->value) / e.path);
+      const double error = Distance(e.weight, p->value) / e.path;
+      if (!(error <= worst)) worst = error;  // a NaN too
     }
     return worst;
   }
