@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/printable.h"
 #include "nlohmann/json.hpp"
 
 namespace headwise {
@@ -44,7 +45,7 @@ absl::StatusOr<json> ParseNoticingRepeats(absl::string_view text, std::string* t
     const std::size_t bracket = what.find("] ");
     return absl::InvalidArgumentError(absl::StrCat(
         "not valid JSON: ",
-        absl::CEscape(what.substr(bracket == std::string::npos ? 0 : bracket + 2).substr(0, 160))));
+        Printable(what.substr(bracket == std::string::npos ? 0 : bracket + 2).substr(0, 160))));
   }
 }
 

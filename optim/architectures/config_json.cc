@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/base/printable.h"
 #include "nlohmann/json.hpp"
 
 namespace headwise {
@@ -140,7 +140,7 @@ absl::StatusOr<ConfigJson> ConfigJson::Parse(absl::string_view text) {
     const std::size_t bracket = what.find("] ");
     return absl::InvalidArgumentError(absl::StrCat(
         "not valid JSON: ",
-        absl::CEscape(what.substr(bracket == std::string::npos ? 0 : bracket + 2).substr(0, 160))));
+        Printable(what.substr(bracket == std::string::npos ? 0 : bracket + 2).substr(0, 160))));
   }
   if (!document->is_object()) {
     return absl::InvalidArgumentError(

@@ -13,6 +13,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "core/base/printable.h"
 #include "core/base/status_macros.h"
 #include "core/io/file_system.h"
 #include "core/io/safetensors.h"
@@ -43,7 +46,7 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path) {
 
 // What is wrong with a file is not what is wrong with a flag.
 absl::Status FileIsBad(const std::string& path, const absl::Status& status) {
-  const bool names_path = absl::StartsWith(status.message(), path);
+  const bool names_path = absl::StrContains(status.message(), path);
   return absl::Status(
       status.code() == absl::StatusCode::kInvalidArgument ? absl::StatusCode::kDataLoss
                                                           : status.code(),
@@ -103,22 +106,33 @@ absl::StatusOr<TensorHeaders> ReadShards(const std::string& index_path) {
   if (!index.ok()) return FileIsBad(index_path, index.status());
   const std::string directory = fs::path(index_path).parent_path().string();
   TensorHeaders headers;
-  std::map<std::string, SafetensorsFile> shards;
+  std::map<std::string, std::string> holder_of;  // every tensor of every shard
   for (const std::string& shard : index->shards) {
-    HW_ASSIGN_OR_RETURN(
-        SafetensorsFile file,
-        OpenSafetensors(directory.empty() ? shard : absl::StrCat(directory, "/", shard)));
-    shards.emplace(shard, std::move(file));
+    absl::StatusOr<SafetensorsFile> file =
+        OpenSafetensors(directory.empty() ? shard : absl::StrCat(directory, "/", shard));
+    if (!file.ok()) {
+      return absl::Status(
+          file.status().code(),
+          absl::StrCat(index_path, ": a shard that it names: ", file.status().message()));
+    }
+    for (const SafetensorsTensor& tensor : file->tensors()) {
+      const auto [it, inserted] = holder_of.emplace(tensor.name, shard);
+      if (!inserted) {
+        return absl::DataLossError(absl::StrCat(index_path, ": expected tensor ",
+                                                Printable(tensor.name), " in one shard, found it ",
+                                                "in ", it->second, " and in ", shard));
+      }
+      headers.weights.push_back({tensor.name, tensor.shape});
+    }
+    ++headers.files;
   }
   for (const auto& [tensor, shard] : index->shard_of) {
-    const SafetensorsTensor* found = shards.at(shard).Find(tensor);
-    if (found == nullptr) {
-      return absl::DataLossError(absl::StrCat(index_path, ": expected tensor ", tensor, " in ",
-                                              shard, ", found none of that name there"));
+    const auto it = holder_of.find(tensor);
+    if (it == holder_of.end() || it->second != shard) {
+      return absl::DataLossError(absl::StrCat(index_path, ": expected tensor ", Printable(tensor),
+                                              " in ", shard, ", found none of that name there"));
     }
-    headers.weights.push_back({tensor, found->shape});
   }
-  headers.files = static_cast<std::int64_t>(shards.size());
   return headers;
 }
 
@@ -178,8 +192,11 @@ absl::StatusOr<CheckpointLayout> ResolveCheckpoint(const CheckpointSource& sourc
   HW_ASSIGN_OR_RETURN(const std::string text, ReadWhole(source.config_path));
   if (source.headwise) return HeadwiseLayout(source.config_path, text, headers.weights);
   absl::StatusOr<CheckpointLayout> layout = ResolveHeadBlocks(text, headers.weights, options);
-  if (!layout.ok()) return FileIsBad(source.config_path, layout.status());
-  return layout;
+  if (layout.ok()) return layout;
+  // It calls the text config.json; here it has a path.
+  absl::string_view message = layout.status().message();
+  absl::ConsumePrefix(&message, "config.json: ");
+  return FileIsBad(source.config_path, absl::Status(layout.status().code(), message));
 }
 
 }  // namespace headwise
