@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/check.h"
+#include "core/base/split_mix.h"
 
 namespace headwise {
 namespace {
@@ -44,11 +45,11 @@ std::uint64_t RandomKey(std::uint64_t seed, const std::string& name) {
   for (const char c : name) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   }
-  return Scramble(hash + Scramble(seed + kSplitMixIncrement));
+  return SplitMixScramble(hash + SplitMixScramble(seed + kSplitMixIncrement));
 }
 
 double Uniform(std::uint64_t key, std::uint64_t index) {
-  const std::uint64_t bits = Scramble(key + (index + 1) * kSplitMixIncrement) >> 11;
+  const std::uint64_t bits = SplitMixScramble(key + (index + 1) * kSplitMixIncrement) >> 11;
   return (static_cast<double>(bits) + 0.5) * 0x1p-53;
 }
 

@@ -17,16 +17,6 @@
 
 namespace headwise {
 
-// SplitMix64's output function: a bijection that scrambles every bit.
-constexpr std::uint64_t Scramble(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
-// SplitMix64's increment, 2^64 over the golden ratio.
-inline constexpr std::uint64_t kSplitMixIncrement = 0x9e3779b97f4a7c15;
-
 // FNV-1a of the name, mixed with the seed.
 std::uint64_t RandomKey(std::uint64_t seed, const std::string& name);
 

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <utility>
 
-#include "kernels/emulation/random.h"
+#include "core/base/split_mix.h"
 #include "kernels/emulation/warp.h"
 
 namespace headwise::emulation {
@@ -193,7 +193,7 @@ BlockRunner::Thread* BlockRunner::Next() {
       lane = 31 - std::countl_zero(warps_[w].ready);
       break;
     case ThreadOrder::kRandom: {
-      const std::uint64_t random = NextRandom(random_);
+      const std::uint64_t random = NextSplitMix(random_);
       const unsigned low = static_cast<unsigned>(random);
       const unsigned high = static_cast<unsigned>(random >> 32);
       w = NthBit(ready_warps_, static_cast<int>(low % std::popcount(ready_warps_)));
@@ -222,7 +222,7 @@ void BlockRunner::Yield() {
 }
 
 void BlockRunner::RunOthersByChance() {
-  if ((NextRandom(random_) & 0xffffffffu) >= preempt_below_) return;
+  if ((NextSplitMix(random_) & 0xffffffffu) >= preempt_below_) return;
   MakeReady(thread() / 32, 1u << lane());
   Yield();
 }

@@ -16,7 +16,7 @@ load("@bazel_skylib//rules:write_file.bzl", "write_file")
 load("@rules_cc//cc:cc_library.bzl", "cc_library")
 load("//third_party/cuda:cuda.bzl", "cuda_library")
 
-def cuda_kernels(name, srcs, hdrs = [], deps = [], textual_hdrs = [], tags = [], **kwargs):
+def cuda_kernels(name, srcs, hdrs = [], deps = [], textual_hdrs = [], tags = [], first_gpu_only = False, **kwargs):
     """See the top of the file.
 
     Args:
@@ -26,12 +26,14 @@ def cuda_kernels(name, srcs, hdrs = [], deps = [], textual_hdrs = [], tags = [],
       deps: of both libraries.
       textual_hdrs: .cuh files, included by srcs only.
       tags: of both libraries.
+      first_gpu_only: of the cuda_library.
       **kwargs: visibility, testonly.
     """
     cuda_library(
         name = name,
         srcs = srcs,
         hdrs = hdrs + textual_hdrs,
+        first_gpu_only = first_gpu_only,
         local_defines = ["HW_CUDA_NAMESPACE=cuda"],
         tags = tags,
         deps = deps + [Label("//kernels/emulation:cuda_kernel_nvcc")],
@@ -39,18 +41,18 @@ def cuda_kernels(name, srcs, hdrs = [], deps = [], textual_hdrs = [], tags = [],
     )
 
     # g++ does not know .cu: a .cc of one line includes each. Messages and sanitizers name the .cu.
-    stubs = []
+    wrappers = []
     for source in srcs:
-        stub = "%s_emulated_%s.cc" % (name, source[:-len(".cu")])
+        wrapper = "%s_emulated_%s.cc" % (name, source[:-len(".cu")])
         write_file(
-            name = stub[:-len(".cc")] + "_source",
-            out = stub,
+            name = wrapper[:-len(".cc")] + "_source",
+            out = wrapper,
             content = ['#include "%s"' % "/".join([p for p in [native.package_name(), source] if p]), ""],
         )
-        stubs.append(stub)
+        wrappers.append(wrapper)
     cc_library(
         name = name + "_emulated",
-        srcs = stubs,
+        srcs = wrappers,
         hdrs = [file for file in hdrs if file.endswith(".h")],
         copts = ["-Wno-unknown-pragmas"],  # #pragma unroll
         local_defines = ["HW_CUDA_NAMESPACE=cuda_emulated"],

@@ -28,8 +28,9 @@ std::string What(const Finding& f, const Regions& regions) {
     case Rule::kNone:
       break;
     case Rule::kBarrierMissing:
-      return absl::StrFormat("barrier reached by part of the block: %d threads returned without it",
-                             f.value);
+      return absl::StrFormat(
+          "barrier reached by part of the block: others have returned without it, %d so far",
+          f.value);
     case Rule::kDifferentBarriers:
       return absl::StrFormat(
           "threads at different barriers: another thread of the block, %d, waits "

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/split_mix.h"
 #include "kernels/common/float_environment.h"
 #include "kernels/emulation/block_order.h"
 #include "kernels/emulation/block_runner.h"
 #include "kernels/emulation/launch_limits.h"
-#include "kernels/emulation/random.h"
 #include "kernels/emulation/session_state.h"
 
 namespace headwise::emulation {
@@ -23,6 +23,12 @@ namespace {
 
 // The first finding of launches without a session, until somebody asks.
 thread_local std::string finding_without_session;
+
+// The i-th of the seeds that a seed stands for: of a launch's blocks, of a session's launches.
+constexpr std::uint64_t DerivedSeed(std::uint64_t seed, std::uint64_t i) {
+  return SplitMixScramble(SplitMixScramble(seed + kSplitMixIncrement) +
+                          (i + 1) * kSplitMixIncrement);
+}
 
 // The runners that no launch is using: their stacks stay mapped and warm.
 class RunnerPool {

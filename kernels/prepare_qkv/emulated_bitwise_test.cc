@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "kernels/common/testing/pairwise.h"
 #include "kernels/prepare_qkv/emulated_problem.h"
+#include "kernels/prepare_qkv/test_shapes.h"
 
 // One case in so many, in one thread order each and with at most 130 tokens: for the sanitizers,
 // which take a hundred times as long.
@@ -158,21 +159,8 @@ class EmulatedCorners : public testing::TestWithParam<bool> {  // whether in bf1
 INSTANTIATE_TEST_SUITE_P(Storage, EmulatedCorners, testing::Bool(),
                          [](const auto& info) { return info.param ? "BF16" : "F32"; });
 
-// Every even head_dim; the other choices take turns.
 TEST_P(EmulatedCorners, EveryHeadDim) {
-  for (std::int64_t head_dim = 2; head_dim <= kMaxHeadDim; head_dim += 2) {
-    const std::int64_t i = head_dim / 2;
-    CheckCorner({.tokens = 1 + i % 3,
-                 .kv_heads = 1,
-                 .group_size = 1 + i % 2,
-                 .head_dim = head_dim,
-                 .packing = kPackings[i / 3 % 2],
-                 .norm = kNorms[i / 2 % 4],
-                 .rounding = kRoundings[i % 3],
-                 .query_scale = i % 5 == 0 ? 0.125f : 1.0f,
-                 .pairing = kPairings[i / 3 % 3],
-                 .seed = static_cast<std::uint64_t>(i)});
-  }
+  for (const Shape& shape : ShapesOfEveryHeadDim()) CheckCorner(shape);
 }
 
 // Every R that the vector mapping takes, and their neighbours, which it does not.
@@ -194,28 +182,8 @@ TEST_P(EmulatedCorners, EveryRotaryDim) {
   }
 }
 
-// Every choice, in both mappings.
 TEST_P(EmulatedCorners, EveryChoice) {
-  std::uint64_t seed = 0;
-  for (const std::int64_t head_dim : {64, 128, 22}) {
-    for (const HeadNorm norm : kNorms) {
-      for (const Rounding rounding : kRoundings) {
-        for (const auto& pairing : kPairings) {
-          for (const float scale : kScales) {
-            CheckCorner({.tokens = 2,
-                         .head_dim = head_dim,
-                         .packing = kPackings[seed % 2],
-                         .norm = norm,
-                         .rounding = rounding,
-                         .query_scale = scale,
-                         .pairing = pairing,
-                         .values = kAllValues[seed % std::size(kAllValues)],
-                         .seed = ++seed});
-          }
-        }
-      }
-    }
-  }
+  for (const Shape& shape : ShapesOfEveryChoice()) CheckCorner(shape);
 }
 
 // Sums of products that underflow to zeros of either sign: adding the padding of a tree, +0, shows.

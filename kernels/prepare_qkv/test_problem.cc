@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/check.h"
+#include "core/base/split_mix.h"
 #include "core/rope/testing/integer_rotary_table.h"
 #include "kernels/prepare_qkv/prepare_qkv.h"
 #include "kernels/prepare_qkv/reference.h"
@@ -23,16 +24,10 @@ constexpr std::int64_t kGuard = 64;        // elements before and after a matrix
 constexpr std::int64_t kTableLength = 97;  // positions repeat beyond it
 constexpr unsigned char kCanary = 0xa5;
 
-// SplitMix64.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t Bits() {
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t Bits() { return NextSplitMix(state_); }
   // [0, 1)
   double Uniform() { return static_cast<double>(Bits() >> 11) * 0x1p-53; }
   double Gaussian() {

@@ -8,14 +8,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
-#include "model/random.h"
+#include "core/base/split_mix.h"
 
 namespace headwise {
 namespace {
 
 // The n-th number of a seed's stream, uniform in [0, 1).
 double DrawUniform(std::uint64_t seed, std::uint64_t n) {
-  const std::uint64_t bits = Scramble(Scramble(seed + kSplitMixIncrement) + n * kSplitMixIncrement);
+  const std::uint64_t bits =
+      SplitMixScramble(SplitMixScramble(seed + kSplitMixIncrement) + n * kSplitMixIncrement);
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 

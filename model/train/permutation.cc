@@ -4,14 +4,14 @@
 #include <bit>
 
 #include "core/base/check.h"
-#include "model/random.h"
+#include "core/base/split_mix.h"
 
 namespace headwise {
 namespace {
 
 constexpr int kRounds = 6;
 
-std::uint64_t Mix(std::uint64_t z) { return Scramble(z + kSplitMixIncrement); }
+std::uint64_t Mix(std::uint64_t z) { return SplitMixScramble(z + kSplitMixIncrement); }
 
 }  // namespace
 

@@ -2,26 +2,12 @@
 # head_blocks as a user meets it: what it prints and its exit codes.
 set -u
 
-head_blocks=$PWD/tools/head_blocks/head_blocks
+head_blocks=$PWD/tools/head_blocks/head_blocks program=$PWD/tools/head_blocks/head_blocks
+# shellcheck source=tests/cli/expect.sh
+source tests/cli/expect.sh
 work=$(mktemp -d "${TEST_TMPDIR:-/tmp}/head_blocks.XXXXXX")
 cd "$work" || exit 1
-passed=0
-failed=0
 
-# expect CODE 'PATTERN' ARGS...: runs head_blocks; its exit code and its output (both streams) must be as said.
-expect() {
-  local code=$1 pattern=$2
-  shift 2
-  local output got
-  output=$("$head_blocks" "$@" 2>&1 < /dev/null)
-  got=$?
-  if [ "$got" = "$code" ] && grep -qE -- "$pattern" <<< "$output"; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-    printf 'FAILED: head_blocks %s\n  expected exit code %s and /%s/, found %s and:\n%s\n' "$*" "$code" "$pattern" "$got" "$output"
-  fi
-}
 # safetensors FILE 'HEADER' BYTES: a file with this header and so many bytes of nothing.
 safetensors() {
   local size=${#2}
@@ -61,8 +47,7 @@ expect 3 'error: llama/model.safetensors: .*truncated' --weights llama
 
 if [ -e /dev/full ]; then
   "$head_blocks" --weights other --config llama/config.json > /dev/full 2> full.txt
-  if grep -q 'cannot write all of it' full.txt; then passed=$((passed + 1)); else failed=$((failed + 1)); echo 'FAILED: a full disk'; fi
+  check 'a full disk is named' grep -q 'cannot write all of it' full.txt
 fi
 
-echo "head_blocks_test: $passed passed, $failed failed"
-[ "$failed" = 0 ]
+finish

@@ -2,34 +2,14 @@
 # The muse binary as a user meets it: what it prints, its exit codes, and that nothing is lost.
 set -u
 
-muse=$PWD/model/muse
+muse=$PWD/model/muse program=$muse
+# shellcheck source=tests/cli/expect.sh
+source tests/cli/expect.sh
 config=$PWD/tests/cli/tiny.textproto
 text=$PWD/LICENSE
 work=$(mktemp -d "${TEST_TMPDIR:-/tmp}/muse.XXXXXX")
 cd "$work" || exit 1
-passed=0
-failed=0
 
-# expect CODE 'PATTERN' ARGS...: runs muse; its exit code and its output (both streams) must be as said.
-expect() {
-  local code=$1 pattern=$2
-  shift 2
-  local output got
-  output=$("$muse" "$@" 2>&1 < /dev/null)
-  got=$?
-  if [ "$got" = "$code" ] && grep -qE -- "$pattern" <<< "$output"; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-    printf 'FAILED: muse %s\n  expected exit code %s and /%s/, found %s and:\n%s\n' "$*" "$code" "$pattern" "$got" "$output"
-  fi
-}
-# check 'WHAT' COMMAND...: the command must succeed.
-check() {
-  local what=$1
-  shift
-  if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); printf 'FAILED: %s: %s\n' "$what" "$*"; fi
-}
 train() { "$muse" train --config "$config" --set data.path="$text" "$@" < /dev/null; }
 
 # What works.
@@ -129,5 +109,4 @@ check 'a full standard output is an error' test $? = 3
 "$muse" train --config "$config" --set data.path="$text" --run piped --steps 100000 2> /dev/null < /dev/null | head -60 > /dev/null
 check 'a closed pipe saves the run' test -n "$(find piped -name model.safetensors)"
 
-printf '%d checks passed, %d failed\n' "$passed" "$failed"
-[ "$failed" = 0 ]
+finish

@@ -11,8 +11,8 @@ Host code is compiled with the flags of the C++ build. Device code keeps the num
 (a kernel that wants an fma says __fmaf_rn), no flushing of subnormals, division and square root correctly rounded.
 --//third_party/cuda:archs=sm_90a chooses other GPUs. Where no toolkit was found, the target is skipped.
 
-Two output groups, made only when asked for, say what device code became, one file per source and GPU: `ptx`, and `ptxas`,
-the assembler's report of registers, shared memory, stack and spills. device_code.bzl tests them.
+Two output groups say what device code became: `ptx`, one file per source and GPU, and `ptxas`, one file per source with the
+assembler's report of registers, shared memory, stack and spills. device_code.bzl tests them.
 """
 
 load("@bazel_skylib//rules:common_settings.bzl", "BuildSettingInfo")
@@ -60,49 +60,57 @@ def _args(ctx, toolchain, context):
     args.add_all(context.system_includes, before_each = "-isystem")
     return args
 
-def _nvcc(ctx, toolchain, context, source, output, arguments, mnemonic, message):
-    ctx.actions.run(
-        executable = CUDA_PATH + "/bin/nvcc",
-        arguments = arguments + [source.path, "-o", output.path],
-        inputs = depset([source], transitive = [context.headers, toolchain.all_files]),
-        outputs = [output],
-        env = {"PATH": "/usr/bin:/bin"},
-        mnemonic = mnemonic,
-        progress_message = message % source.short_path,
-    )
+# $1 nvcc, $2 its object, $3 the report of ptxas, $4 the source's name without .cu, $5 GPUs and the files for their PTX,
+# "sm_80=FILE sm_90a=FILE"; then nvcc's arguments. One run of nvcc makes all of them: most of its time goes into PTX.
+_NVCC = """
+nvcc=$1 object=$2 report=$3 stem=$4 ptx=$5
+shift 5
+kept=$object.kept
+mkdir -p "$kept" || exit 1
+"$nvcc" "$@" -Xptxas -v --keep --keep-dir "$kept" -c -o "$object" 2>"$report"
+status=$?
+# The assembler's report apart, the user sees what nvcc said.
+grep -vE "^ptxas info|bytes stack frame|bytes cumulative stack size" "$report" >&2
+((status == 0)) || exit "$status"
+for pair in $ptx; do
+  arch=${pair%%=*}
+  mv "$kept/$stem.compute_${arch#sm_}.ptx" "${pair#*=}" || mv "$kept/$stem.ptx" "${pair#*=}" || exit 1
+done
+rm -rf "$kept"
+"""
 
 def _compile(ctx, toolchain, context, args):
-    """Declares one nvcc action per source and returns the objects."""
-    gencode = _gencode(ctx.attr._archs[BuildSettingInfo].value)
-    objects = []
+    """Declares one nvcc action per source. Returns (objects, PTX, ptxas reports)."""
+    archs = ctx.attr._archs[BuildSettingInfo].value
+    if ctx.attr.first_gpu_only:
+        archs = archs[:1]
+    gencode = _gencode(archs)
+    objects, ptx, reports = [], [], []
     for source in ctx.files.srcs:
-        object = ctx.actions.declare_file("_objs/%s/%s.pic.o" % (ctx.label.name, source.basename))
-        arguments = [args] + gencode + ["-c"]
-        _nvcc(ctx, toolchain, context, source, object, arguments, "CudaCompile", "Compiling %s with nvcc")
+        prefix = "_objs/%s/%s" % (ctx.label.name, source.basename)
+        object = ctx.actions.declare_file(prefix + ".pic.o")
+        report = ctx.actions.declare_file(prefix + ".ptxas.txt")
+        codes = [ctx.actions.declare_file("%s.%s.ptx" % (prefix, arch)) for arch in archs]
+        ctx.actions.run_shell(
+            command = _NVCC,
+            arguments = [
+                CUDA_PATH + "/bin/nvcc",
+                object.path,
+                report.path,
+                source.basename[:-len(".cu")],
+                " ".join(["%s=%s" % (arch, code.path) for arch, code in zip(archs, codes)]),
+                args,
+            ] + gencode + [source.path],
+            inputs = depset([source], transitive = [context.headers, toolchain.all_files]),
+            outputs = [object, report] + codes,
+            env = {"PATH": "/usr/bin:/bin"},
+            mnemonic = "CudaCompile",
+            progress_message = "Compiling %s with nvcc" % source.short_path,
+        )
         objects.append(object)
-    return objects
-
-def _device_code(ctx, toolchain, context, args):
-    """Declares, per source and GPU, the two steps that nvcc takes with device code. Returns (PTX, ptxas reports)."""
-    ptx, reports = [], []
-    for source in ctx.files.srcs:
-        for arch in ctx.attr._archs[BuildSettingInfo].value:
-            prefix = "_objs/%s/%s.%s" % (ctx.label.name, source.basename, arch)
-            code = ctx.actions.declare_file(prefix + ".ptx")
-            arguments = [args, "-ptx", "-arch=" + arch.replace("sm_", "compute_")]
-            _nvcc(ctx, toolchain, context, source, code, arguments, "CudaPtx", "Translating %s to PTX")
-            report = ctx.actions.declare_file(prefix + ".ptxas.txt")
-            ctx.actions.run_shell(
-                command = '"$1" -v -m64 --generate-line-info -arch="$2" "$3" -o /dev/null 2>"$4" || { cat "$4"; exit 1; }',
-                arguments = [CUDA_PATH + "/bin/ptxas", arch, code.path, report.path],
-                inputs = [code],
-                outputs = [report],
-                mnemonic = "CudaPtxas",
-                progress_message = "Assembling %s for %s" % (source.short_path, arch),
-            )
-            ptx.append(code)
-            reports.append(report)
-    return ptx, reports
+        ptx += codes
+        reports.append(report)
+    return objects, ptx, reports
 
 def _cuda_library_impl(ctx):
     toolchain = find_cpp_toolchain(ctx)
@@ -121,8 +129,7 @@ def _cuda_library_impl(ctx):
     ]).compilation_context
 
     args = _args(ctx, toolchain, context)
-    objects = _compile(ctx, toolchain, context, args)
-    ptx, reports = _device_code(ctx, toolchain, context, args)
+    objects, ptx, reports = _compile(ctx, toolchain, context, args)
     linking_context, _ = cc_common.create_linking_context_from_compilation_outputs(
         actions = ctx.actions,
         name = ctx.label.name,
@@ -154,6 +161,7 @@ _cuda_library = rule(
         "copts": attr.string_list(doc = "More flags for nvcc."),
         "defines": attr.string_list(doc = "Macros for these sources and for all that depend on the target."),
         "deps": attr.label_list(providers = [CcInfo]),
+        "first_gpu_only": attr.bool(doc = "Compile for the first GPU of //third_party/cuda:archs only: for what never runs."),
         "hdrs": attr.label_list(allow_files = [".h", ".cuh", ".inc"]),
         "local_defines": attr.string_list(doc = "Macros for these sources only."),
         "srcs": attr.label_list(allow_files = [".cu"], mandatory = True),

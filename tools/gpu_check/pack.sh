@@ -22,7 +22,7 @@ bundle=$work/gpu_check
 mkdir -p "$bundle"/{tests,benchmarks}
 
 # labels EXPRESSION: those that need a GPU, of the kind that the query finds.
-labels() { "${bazel[@]}" query --noshow_progress "attr(tags, '\\brequires-gpu\\b', $1)" 2>/dev/null; }
+labels() { "${bazel[@]}" query --noshow_progress "attr(tags, '\\brequires-gpu\\b', $1)"; }
 mapfile -t tests < <(labels 'tests(//...)')
 mapfile -t benchmarks < <(labels 'kind(cc_binary, //...)')
 ((${#tests[@]} && ${#benchmarks[@]})) || { echo "pack: found no test or no benchmark that needs a GPU" >&2 && exit 1; }

@@ -5,16 +5,10 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/check.h"
+#include "core/base/split_mix.h"
 
 namespace headwise {
 namespace {
-
-// The finaliser of SplitMix64: every input bit reaches every output bit.
-std::uint64_t Mix(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
 
 // numerator / denominator in [-1, 1] to 30 bits, then one rounding.
 float Ratio(std::int64_t numerator, std::int64_t denominator) {
@@ -32,8 +26,8 @@ RotaryTable IntegerRotaryTable(std::int64_t length, std::int64_t rotary_dim,
   std::vector<float> cos, sin;
   for (std::int64_t position = 0; position < length; ++position) {
     for (std::int64_t pair = 0; pair < rotary_dim / 2; ++pair) {
-      std::uint64_t hash = Mix(static_cast<std::uint64_t>(position) << 32 ^
-                               static_cast<std::uint64_t>(pair) ^ 0x9e3779b97f4a7c15u);
+      std::uint64_t hash = SplitMixScramble(static_cast<std::uint64_t>(position) << 32 ^
+                               static_cast<std::uint64_t>(pair) ^ kSplitMixIncrement);
       if (position == 0) hash = kQ;  // p = 0, no turn
       const std::int64_t p = static_cast<std::int64_t>(hash % (2 * kQ)) - kQ;
       std::int64_t x = kQ * kQ - p * p;

@@ -100,23 +100,7 @@ __global__ void __launch_bounds__(kBackwardThreads)
     }
 
     float roots[kTokens];
-#pragma unroll
-    for (int j = 0; j < kTokens; ++j) roots[j] = 1.0f;
-    if (a.maths.norm) {
-      float mine = 0.0f;  // the sum of the token whose root this lane takes
-#pragma unroll
-      for (int j = 0; j < kTokens; ++j) {
-        LaneValues v;
-        x[j][0].Unpack(v.chunk[0]);
-        x[j][1].Unpack(v.chunk[1]);
-        const float sum =
-            team.Sum(ChunkDot(v.chunk[0], v.chunk[0]), ChunkDot(v.chunk[1], v.chunk[1]));
-        if (team.lane() % kTokens == j) mine = sum;
-      }
-      const float root = ReciprocalRoot(__fadd_rn(__fmul_rn(mine, 1.0f / kDim), a.maths.epsilon));
-#pragma unroll
-      for (int j = 0; j < kTokens; ++j) roots[j] = __shfl_sync(kAllLanes, root, j, ATeam::kLanes);
-    }
+    ReciprocalRoots(team, a.maths, x, roots);
 
 #pragma unroll
     for (int j = 0; j < kTokens; ++j) {

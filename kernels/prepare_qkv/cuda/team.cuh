@@ -83,6 +83,7 @@ __device__ __forceinline__ float ChunkDot(const float (&a)[8], const float (&b)[
 template <int kDim, Rope kRope>
 class Team {
  public:
+  static constexpr int kHeadDim = kDim;
   static constexpr int kLanes = kDim / 16;
   static constexpr int kPerWarp = 32 / kLanes;
 
@@ -167,6 +168,30 @@ class Team {
   int rotary_dim_;
   int chunk_[2];
 };
+
+// The reciprocal roots of N heads (or of a head's N tokens), 1 without a norm: each is taken by a
+// lane of its own, at once, and handed to the others. N is at most the team's lanes. Every lane of
+// the warp must call it.
+template <typename ATeam, typename T, int N>
+__device__ __forceinline__ void ReciprocalRoots(const ATeam& team, const HeadMaths& maths,
+                                                const Chunk<T> (&x)[N][2], float (&roots)[N]) {
+#pragma unroll
+  for (int j = 0; j < N; ++j) roots[j] = 1.0f;
+  if (!maths.norm) return;
+  float mine = 0.0f;  // the sum whose root this lane takes
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    LaneValues v;
+    x[j][0].Unpack(v.chunk[0]);
+    x[j][1].Unpack(v.chunk[1]);
+    const float sum = team.Sum(ChunkDot(v.chunk[0], v.chunk[0]), ChunkDot(v.chunk[1], v.chunk[1]));
+    if (team.lane() % N == j) mine = sum;
+  }
+  const float root =
+      ReciprocalRoot(__fadd_rn(__fmul_rn(mine, 1.0f / ATeam::kHeadDim), maths.epsilon));
+#pragma unroll
+  for (int j = 0; j < N; ++j) roots[j] = __shfl_sync(kAllLanes, root, j, ATeam::kLanes);
+}
 
 // w' of elements 4i to 4i + 3; `weight` [D] is read where the norm has one.
 __device__ __forceinline__ float4 LoadWeightQuad(const HeadMaths& maths, const float* weight,

@@ -1,0 +1,37 @@
+// Without a GPU every call says so and nothing crashes. Hides the GPUs of a machine that has some.
+#include <cstdlib>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "core/cuda/device.h"
+#include "core/cuda/device_memory.h"
+#include "core/cuda/stream.h"
+#include "gtest/gtest.h"
+
+namespace headwise {
+namespace {
+
+class NoDevice : public testing::Test {
+ protected:
+  // Before the first call of CUDA's, which reads it.
+  static void SetUpTestSuite() { setenv("CUDA_VISIBLE_DEVICES", "", 1); }
+};
+
+TEST_F(NoDevice, EveryCallSaysSo) {
+  const absl::Status device = CurrentCudaDevice().status();
+  EXPECT_EQ(device.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StartsWith(device.message(), "no CUDA device: ")) << device;
+  EXPECT_EQ(DeviceMemory::Allocate(8).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(CudaStream::Create().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(CudaEvent::Create().status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(NoDevice, NothingIsNoMemory) {
+  const absl::StatusOr<DeviceMemory> memory = DeviceMemory::Allocate(0);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(memory->data(), nullptr);
+  EXPECT_TRUE(CopyToDevice(memory->data(), nullptr, 0).ok());
+}
+
+}  // namespace
+}  // namespace headwise
