@@ -41,7 +41,7 @@ check_lint_test() {
 check_shell() {
   local scripts
   mapfile -t scripts < <(grep -lE '^#!.*\b(ba)?sh$' "${files[@]}")
-  shellcheck "${scripts[@]}"
+  shellcheck -x "${scripts[@]}"
 }
 
 changed_cpp() {

@@ -14,7 +14,6 @@ namespace headwise::emulation {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr char kFile[] = "kernels/emulation/testing/wrong_waiting.cu";

@@ -27,7 +27,7 @@ RotaryTable IntegerRotaryTable(std::int64_t length, std::int64_t rotary_dim,
   for (std::int64_t position = 0; position < length; ++position) {
     for (std::int64_t pair = 0; pair < rotary_dim / 2; ++pair) {
       std::uint64_t hash = SplitMixScramble(static_cast<std::uint64_t>(position) << 32 ^
-                               static_cast<std::uint64_t>(pair) ^ kSplitMixIncrement);
+                                            static_cast<std::uint64_t>(pair) ^ kSplitMixIncrement);
       if (position == 0) hash = kQ;  // p = 0, no turn
       const std::int64_t p = static_cast<std::int64_t>(hash % (2 * kQ)) - kQ;
       std::int64_t x = kQ * kQ - p * p;
