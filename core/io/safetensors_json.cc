@@ -184,8 +184,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     kEnd,
   };
 
-  bool Reject(std::string message) {
-    error_ = absl::InvalidArgumentError(std::move(message));
+  bool Reject(const std::string& message) {
+    error_ = absl::InvalidArgumentError(message);
     return false;
   }
 

@@ -52,6 +52,7 @@ absl::Status NewtonSchulz(const NewtonSchulzCoefficients& coefficients,
     for (const HeadBlock& block : problem.blocks->blocks()) blocks.emplace_back(problem, block);
   }
   std::vector<newton_schulz::BlockAccess*> access;
+  access.reserve(blocks.size());
   for (MatrixBlock& block : blocks) access.push_back(&block);
   newton_schulz::Orthogonalize(coefficients, access, pool);
   return absl::OkStatus();

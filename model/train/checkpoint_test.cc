@@ -48,7 +48,7 @@ CheckpointState At(std::int64_t step) {
 }
 
 absl::Status Save(const std::string& run, std::int64_t step, float value, std::int64_t keep = 0,
-                  FileHook hook = nullptr) {
+                  const FileHook& hook = nullptr) {
   State state(value);
   return SaveCheckpoint(run, At(step), state.parameters(), state.optimizer(), keep, hook);
 }
