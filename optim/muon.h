@@ -62,8 +62,9 @@ struct MuonParameter {
   RowSpan<float> value;                             // [out_features, in_features]
   RowSpan<const float> gradient;                    // the same shape; only read
   std::optional<HeadBlocks> blocks = std::nullopt;  // absent: one block, the whole matrix
-  // The buffers are [in_features, out_features]. Only UpdateScale cares: it goes by the logical
-  // shape. Heads then lie on the columns (BlockAxis::kColumns).
+  // The buffers are [in_features, out_features]: the update is the transposed one of plain storage,
+  // bit for bit, its scale that of the logical shape. Heads then lie on the columns
+  // (BlockAxis::kColumns).
   bool transposed_storage = false;
 };
 

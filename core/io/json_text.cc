@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/status/status.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/printable.h"
 #include "nlohmann/json.hpp"
 
 namespace headwise {
@@ -53,7 +53,7 @@ std::string JsonProblem(const std::exception& error) {
   // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..."
   const std::string what = error.what();
   const std::size_t bracket = what.find("] ");
-  return absl::CEscape(what.substr(bracket == std::string::npos ? 0 : bracket + 2).substr(0, 160));
+  return Printable(what.substr(bracket == std::string::npos ? 0 : bracket + 2).substr(0, 160));
 }
 
 absl::StatusOr<json> ParseJsonObject(absl::string_view text) {

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/printable.h"
 #include "nlohmann/json.hpp"
 
 namespace headwise::internal {
@@ -162,7 +163,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     const std::size_t colon = what.find(": ");
     return Reject(absl::StrCat(
         "not valid JSON at byte ", position, " of the header: ",
-        absl::CEscape(what.substr(colon == std::string::npos ? 0 : colon + 2).substr(0, 160))));
+        Printable(what.substr(colon == std::string::npos ? 0 : colon + 2).substr(0, 160))));
   }
 
  private:
@@ -183,8 +184,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     kEnd,
   };
 
-  bool Reject(std::string message) {
-    error_ = absl::InvalidArgumentError(std::move(message));
+  bool Reject(const std::string& message) {
+    error_ = absl::InvalidArgumentError(message);
     return false;
   }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/printable.h"
 #include "core/base/status_macros.h"
 #include "core/io/file_system.h"
 #include "core/io/safetensors_index.h"
@@ -53,22 +54,32 @@ absl::StatusOr<SafetensorsSet> SafetensorsSet::Open(const std::string& path) {
     const absl::StatusOr<SafetensorsIndex> index = ParseSafetensorsIndex(text);
     if (!index.ok()) return FileIsBad(path, index.status());
     const std::string directory = fs::path(path).parent_path().string();
-    std::map<std::string, std::shared_ptr<const SafetensorsFile>> shards;
+    std::map<std::string, std::string> holder_of;  // every tensor of every shard
     for (const std::string& shard : index->shards) {
-      HW_ASSIGN_OR_RETURN(
-          std::shared_ptr<const SafetensorsFile> file,
-          OpenFile(directory.empty() ? shard : absl::StrCat(directory, "/", shard)));
-      set.files_.push_back(file);
-      shards.emplace(shard, std::move(file));
+      absl::StatusOr<std::shared_ptr<const SafetensorsFile>> file =
+          OpenFile(directory.empty() ? shard : absl::StrCat(directory, "/", shard));
+      if (!file.ok()) {
+        return absl::Status(
+            file.status().code(),
+            absl::StrCat(path, ": a shard that it names: ", file.status().message()));
+      }
+      set.files_.push_back(*file);
+      for (const SafetensorsTensor& tensor : (*file)->tensors()) {
+        const auto [it, inserted] = holder_of.emplace(tensor.name, shard);
+        if (!inserted) {
+          return absl::DataLossError(absl::StrCat(
+              path, ": expected tensor ", Printable(tensor.name), " in one shard, found it in ",
+              it->second, " and in ", shard));
+        }
+        set.Add(**file, &tensor);
+      }
     }
     for (const auto& [tensor, shard] : index->shard_of) {
-      const std::shared_ptr<const SafetensorsFile>& file = shards.at(shard);
-      const SafetensorsTensor* found = file->Find(tensor);
-      if (found == nullptr) {
-        return absl::DataLossError(absl::StrCat(path, ": expected tensor ", tensor, " in ", shard,
-                                                ", found none of that name there"));
+      const auto it = holder_of.find(tensor);
+      if (it == holder_of.end() || it->second != shard) {
+        return absl::DataLossError(absl::StrCat(path, ": expected tensor ", Printable(tensor),
+                                                " in ", shard, ", found none of that name there"));
       }
-      set.Add(*file, found);
     }
   }
   std::sort(

@@ -36,7 +36,8 @@ class SafetensorsSet {
   static absl::StatusOr<std::string> FindIn(const std::string& directory);
 
   // `path`: a .safetensors file, or an index (any name that ends in .json). kDataLoss also if a
-  // shard is not there, or lacks a tensor that the index promises.
+  // shard is not there, or lacks a tensor that the index promises, or if two shards have a tensor of
+  // one name. Tensors of a shard that the index leaves out belong to the set.
   static absl::StatusOr<SafetensorsSet> Open(const std::string& path);
 
   const std::string& path() const { return path_; }

@@ -55,8 +55,9 @@ TYPED_TEST(MuonStepBitwise, WeightsOfManyKindsInOneStep) {
       Weight(HeadBlocks::Whole(33), 513, 4, Layout::kStrided),
       Weight(*HeadBlocks::Create(50, columns, BlockAxis::kColumns), 70, 5, Layout::kStrided),
       Weight(HeadBlocks::Whole(1), 1, 6),
+      Weight(HeadBlocks::Whole(40), 40, 7),
   };
-  weights[2].transposed_storage = true;
+  weights[2].transposed_storage = weights[6].transposed_storage = true;
   for (const int threads : {1, 2, 3}) {
     ExpectStepParity({.weight_decay = 0.1}, weights, absl::StrCat(threads, " threads"), threads);
   }

@@ -38,6 +38,7 @@ class WeightBlock final : public newton_schulz::BlockAccess {
 
   std::int64_t rows() const override { return view_.rows(); }
   std::int64_t cols() const override { return view_.cols(); }
+  bool transposed_storage() const override { return w_.transposed_storage; }
 
   // m <- ..., u.
   void Load(std::int64_t row, std::int64_t col, std::int64_t count, float* u) override {

@@ -16,7 +16,7 @@
 namespace headwise {
 namespace {
 
-static_assert(kMuonStepContractVersion == 1);
+static_assert(kMuonStepContractVersion == 2);
 
 const MuonHyperparameters kDefaults;
 const MuonHyperparameters kOther = {.learning_rate = 0.01,

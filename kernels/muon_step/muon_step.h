@@ -24,7 +24,7 @@
 namespace headwise {
 
 // Bumped whenever the order of operations, and so some output bit, changes.
-inline constexpr int kMuonStepContractVersion = 1;
+inline constexpr int kMuonStepContractVersion = 2;
 
 // What multiplies O; rows and cols are those of the block, as out_features x in_features.
 enum class UpdateScale {
@@ -57,7 +57,9 @@ struct MuonWeight {
   RowSpan<float> momentum;
   RowSpan<const G> gradient;
   const HeadBlocks* blocks = nullptr;  // not owned
-  bool transposed_storage = false;     // stored [in, out]: the scale then swaps rows and cols
+  // Stored [in, out]: the update is the transposed one of the same weight stored [out, in], bit for
+  // bit, its scale by out x in.
+  bool transposed_storage = false;
 };
 
 // kInvalidArgument names the weight (by index) and the mismatch; on an error nothing is written.

@@ -27,7 +27,8 @@ absl::Status MuonStepReference(const MuonHyperparameters& hyper,
         u.row(i)[j] = k.nesterov ? std::fma(k.beta, m - g, g) : m;
       }
     }
-    HW_RETURN_IF_ERROR(NewtonSchulzReference(*hyper.coefficients, {{{u, u, w.blocks}}}));
+    HW_RETURN_IF_ERROR(
+        NewtonSchulzReference(*hyper.coefficients, {{{u, u, w.blocks, w.transposed_storage}}}));
     const RowSpan<const float> o = u;
     for (const HeadBlock& block : w.blocks->blocks()) {
       const newton_schulz::BlockView view(block, w.blocks->axis(), rows, cols);

@@ -21,6 +21,7 @@ class MatrixBlock final : public newton_schulz::BlockAccess {
 
   std::int64_t rows() const override { return view_.rows(); }
   std::int64_t cols() const override { return view_.cols(); }
+  bool transposed_storage() const override { return problem_.transposed_storage; }
 
   void Load(std::int64_t row, std::int64_t col, std::int64_t count, float* x) override {
     view_.ForEachRun(row, col, count, [&](auto r, auto c, auto length, auto done) {
@@ -51,6 +52,7 @@ absl::Status NewtonSchulz(const NewtonSchulzCoefficients& coefficients,
     for (const HeadBlock& block : problem.blocks->blocks()) blocks.emplace_back(problem, block);
   }
   std::vector<newton_schulz::BlockAccess*> access;
+  access.reserve(blocks.size());
   for (MatrixBlock& block : blocks) access.push_back(&block);
   newton_schulz::Orthogonalize(coefficients, access, pool);
   return absl::OkStatus();

@@ -1,10 +1,10 @@
 // newton_schulz: orthogonalises blocks of a matrix, each on its own: O ~ U V^T for X = U S V^T, by
 // an odd polynomial iteration in Gram form.
 //
-// A block X [d, n] (rows <= columns; a taller block works on its transpose) is scaled by a power of
-// two, its Gram matrix G = X X^T is formed once, the iteration runs on d x d matrices, and X is
-// touched a second time to apply the result: 4 d^2 n + O(d^3) operations instead of 5 (4 d^2 n + 2
-// d^3). The order of every operation is the contract of docs/numerics.md: reference, CPU and CUDA
+// A block X [d, n] (rows <= columns; a taller block works on its transpose, and so does a square
+// one of a matrix stored transposed) is scaled by a power of two, its Gram matrix G = X X^T is
+// formed once, the iteration runs on d x d matrices, and X is touched a second time to apply the
+// result: 4 d^2 n + O(d^3) operations instead of 5 (4 d^2 n + 2 d^3). The order of every operation is the contract of docs/numerics.md: reference, CPU and CUDA
 // return the same bits, for any number of threads and any batch.
 //
 // Keller Jordan et al., "Muon" (2024), for the iteration; the quintic coefficients are theirs.
@@ -33,6 +33,9 @@ struct NewtonSchulzProblem {
   RowSpan<const float> input;
   RowSpan<float> output;
   const HeadBlocks* blocks = nullptr;  // not owned
+  // Both are stored [in, out]. The result is the transposed one of the same matrices stored [out,
+  // in], bit for bit: only a square block needs to know.
+  bool transposed_storage = false;
 };
 
 // Orthogonalises every block of every problem. A block of zeros gives zeros. Inputs must be finite

@@ -26,6 +26,9 @@ class BlockAccess {
 
   virtual std::int64_t rows() const = 0;
   virtual std::int64_t cols() const = 0;
+  // Whether the block is the transpose of what is to be orthogonalised. Only decides which way a
+  // square block is worked on.
+  virtual bool transposed_storage() const { return false; }
   // x[i] = element (row, col + i), 0 <= i < count.
   virtual void Load(std::int64_t row, std::int64_t col, std::int64_t count, float* x) = 0;
   // Element (row, col + i) of the result is o[i].

@@ -107,7 +107,7 @@ void Orthogonalize(const NewtonSchulzCoefficients& set, Matrix& x) {
   Matrix q{d, d};
   bool segment_begins = true;
   for (std::size_t n = 0; n < set.steps.size(); ++n) {
-    const auto [a, b, c] = set.steps[n];
+    const float a = set.steps[n].a, b = set.steps[n].b, c = set.steps[n].c;
     const bool last = n + 1 == set.steps.size();
     const bool restart =
         std::count(set.restarts_after.begin(), set.restarts_after.end(), n + 1) > 0;
@@ -143,14 +143,15 @@ absl::Status NewtonSchulzReference(const NewtonSchulzCoefficients& coefficients,
     for (const HeadBlock& block : problem.blocks->blocks()) {
       const newton_schulz::BlockView view(block, problem.blocks->axis(), problem.input.rows,
                                           problem.input.width);
-      const bool taller = view.rows() > view.cols();
+      const bool transpose =
+          view.rows() > view.cols() || (view.rows() == view.cols() && problem.transposed_storage);
       Matrix x{std::min(view.rows(), view.cols()), std::max(view.rows(), view.cols())};
       // Calls f(element of X, its row and column in the problem's matrices).
       const auto for_each_element = [&](const auto& f) {
         for (std::int64_t i = 0; i < view.rows(); ++i) {
           for (std::int64_t j = 0; j < view.cols(); ++j) {
             view.ForEachRun(i, j, 1, [&](auto row, auto col, auto...) {
-              f(taller ? x(j, i) : x(i, j), row, col);
+              f(transpose ? x(j, i) : x(i, j), row, col);
             });
           }
         }

@@ -109,7 +109,8 @@ void StoreTall(const Panels& strip, std::int64_t d, std::int64_t begin, std::int
 BlockShape::BlockShape(const BlockAccess& block)
     : d(std::min(block.rows(), block.cols())),
       n(std::max(block.rows(), block.cols())),
-      transposed(block.rows() > block.cols()) {}
+      transposed(block.rows() > block.cols() ||
+                 (block.rows() == block.cols() && block.transposed_storage())) {}
 
 std::uint32_t LoadColumns(BlockAccess& block, const BlockShape& shape, std::int64_t begin,
                           std::int64_t end, const Panels& x) {

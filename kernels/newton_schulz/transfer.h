@@ -9,7 +9,8 @@
 
 namespace headwise::newton_schulz {
 
-// X [d, n] is the block, or its transpose if the block is taller than wide: d <= n.
+// X [d, n] is the block, or its transpose if the block is taller than wide, or square and stored
+// transposed: d <= n.
 struct BlockShape {
   explicit BlockShape(const BlockAccess& block);
 

@@ -48,7 +48,7 @@ CheckpointState At(std::int64_t step) {
 }
 
 absl::Status Save(const std::string& run, std::int64_t step, float value, std::int64_t keep = 0,
-                  FileHook hook = nullptr) {
+                  const FileHook& hook = nullptr) {
   State state(value);
   return SaveCheckpoint(run, At(step), state.parameters(), state.optimizer(), keep, hook);
 }
@@ -121,7 +121,7 @@ TEST_F(Checkpoint, ABrokenOneIsNeverChosen) {
          [](const std::string& path) { std::ofstream(path) << "step: 2 files {"; });
   damage("state.textproto", [](const std::string& path) {
     std::ofstream(path) << "format_version: 1 prepare_qkv_contract: 1 newton_schulz_contract: 1 "
-                           "muon_step_contract: 1";
+                           "muon_step_contract: 2";
   });
 }
 

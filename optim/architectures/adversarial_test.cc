@@ -116,13 +116,13 @@ TEST(Adversarial, MissingNullAndImpossibleFields) {
   ExpectDeclined(reason(internlm, "num_attention_heads", 8.0), DeclineReason::kNoGeometry,
                  "found 8.0");
   ExpectDeclined(reason(internlm, "num_attention_heads", "8"), DeclineReason::kNoGeometry,
-                 "must be a positive integer");
+                 "must be a positive integer, found \"8\"");
   ExpectDeclined(reason(internlm, "num_attention_heads", 7), DeclineReason::kNoGeometry,
                  "num_attention_heads=7 does not divide hidden_size=256");
   ExpectDeclined(reason(internlm, "num_key_value_heads", 3), DeclineReason::kNoGeometry,
                  "kv_heads must divide query_heads");
   ExpectDeclined(reason(internlm, "num_attention_heads", std::int64_t{1} << 62),
-                 DeclineReason::kNoGeometry, "must be a positive integer");
+                 DeclineReason::kNoGeometry, "must be a positive integer of at most 2147483648");
   // Absurd, but a number: nothing is allocated for two thousand million heads.
   json huge = internlm;
   huge["hidden_size"] = huge["num_attention_heads"] = huge["num_key_value_heads"] = std::int64_t{1}

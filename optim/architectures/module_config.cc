@@ -11,6 +11,12 @@ namespace {
 // Dimensions of any model; a bound that keeps products of two in 64 bits.
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 31;
 
+// A value as a message shows it: a number in a string is not a number.
+std::string Found(const ConfigValue& value) {
+  const std::string text = absl::CEscape(value.text.substr(0, 40));
+  return value.kind == ConfigValue::Kind::kString ? absl::StrCat("\"", text, "\"") : text;
+}
+
 }  // namespace
 
 std::string ModuleConfig::Field(absl::string_view name) const {
@@ -31,8 +37,9 @@ std::int64_t ModuleConfig::ToCount(const std::string& field, const ConfigValue& 
     return value.integer;
   }
   Decline(DeclineReason::kNoGeometry,
-          absl::StrCat("the configuration's ", field, " must be a positive integer, found ",
-                       absl::CEscape(value.text.substr(0, 40))));
+          absl::StrCat("the configuration's ", field, " must be a positive integer",
+                       value.integer > kMaxCount ? absl::StrCat(" of at most ", kMaxCount) : "",
+                       ", found ", Found(value)));
   return 1;
 }
 
@@ -89,7 +96,7 @@ bool ModuleConfig::Flag(const char* name, bool otherwise) {
   if (value.kind != ConfigValue::Kind::kBool) {
     Decline(DeclineReason::kNoGeometry,
             absl::StrCat("the configuration's ", Field(name), " must be true or false, found ",
-                         absl::CEscape(value.text.substr(0, 40))));
+                         Found(value)));
     return otherwise;
   }
   Remember(absl::StrCat(Field(name), "=", value.flag ? "true" : "false"));

@@ -1,6 +1,7 @@
 #include "optim/architectures/resolve.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
@@ -43,6 +44,20 @@ struct Owner {
 
 std::string Quote(absl::string_view text) {
   return absl::StrCat("'", absl::CEscape(text.substr(0, 80)), text.size() > 80 ? "...'" : "'");
+}
+
+// Whether there can be a tensor of this shape.
+bool IsPossible(const Shape& shape) {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : shape) {
+    if (extent < 0) return false;
+    // As NumElements() in core/tensor/tensor.h checks.
+    if (extent > 0 && elements > std::numeric_limits<std::int64_t>::max() / 16 / extent) {
+      return false;
+    }
+    elements *= extent;
+  }
+  return true;
 }
 
 std::string ModelType(const ConfigSection& section) {
@@ -342,6 +357,10 @@ absl::StatusOr<CheckpointLayout> ResolveHeadBlocks(absl::string_view config_json
     if (weight.name.empty()) return absl::InvalidArgumentError("a weight has no name");
     if (!names.insert(weight.name).second) {
       return absl::InvalidArgumentError(absl::StrCat("two weights are named ", Quote(weight.name)));
+    }
+    if (!IsPossible(weight.shape)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "weight ", Quote(weight.name), " has an impossible shape ", ToString(weight.shape)));
     }
   }
   return Resolver(config->root(), options).Run(weights);

@@ -66,8 +66,9 @@ struct CheckpointLayout {
   std::vector<WeightLayout> weights;  // in the order given
 };
 
-// kInvalidArgument: config_json is not a JSON object (of at most 64 MiB), a weight without a name,
-// or two with the same. Everything else that may be wrong with a weight is a reason in its layout.
+// kInvalidArgument: config_json is not a JSON object (of at most 64 MiB), a weight without a name or
+// with a negative extent or more elements than 64 bits can count, or two of one name. Everything
+// else that may be wrong with a weight is a reason in its layout.
 absl::StatusOr<CheckpointLayout> ResolveHeadBlocks(absl::string_view config_json,
                                                    absl::Span<const WeightShape> weights,
                                                    const ResolveOptions& options = {});

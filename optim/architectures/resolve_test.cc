@@ -140,6 +140,11 @@ TEST(ResolveHeadBlocks, ErrorsOfTheCallerAreErrors) {
   EXPECT_THAT(error("[1]", {}), HasSubstr("expected a JSON object, found array"));
   EXPECT_THAT(error("{}", {{"", {2, 2}}}), HasSubstr("a weight has no name"));
   EXPECT_THAT(error("{}", {{"w", {2, 2}}, {"w", {2, 2}}}), HasSubstr("two weights are named 'w'"));
+  EXPECT_THAT(error("{}", {{"w", {2, -2}}}),
+              HasSubstr("weight 'w' has an impossible shape [2, -2]"));
+  EXPECT_THAT(error("{}", {{"w", {std::int64_t{1} << 40, std::int64_t{1} << 40}}}),
+              HasSubstr("impossible shape"));
+  EXPECT_THAT(error("{\"a\": 'b'}", {}), HasSubstr("last read: '\"a\": ''"));
   EXPECT_THAT(error(std::string(std::size_t{65} << 20, ' '), {}), HasSubstr("is this a config"));
 }
 

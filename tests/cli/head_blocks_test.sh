@@ -33,6 +33,8 @@ expect 0 'unknown_architecture: no rule for model_type .surely_new.' --weights o
 expect 0 '0 of 2 weights' --weights other --granularity whole_matrix
 expect 3 'error: granularity head was asked for, but none of the 2 weights' --weights other --granularity head
 expect 3 'error: --explain: no weight .model.layers.0.self_attn.q_pro.*did you mean' --weights llama --explain model.layers.0.self_attn.q_pro
+expect 3 'error: --explain: no weight' --weights llama --json --explain model.layers.0.self_attn.q_pro
+expect 2 'At Most 1 required but received 2; see --help' --weights llama --weights other
 expect 3 'error: nothing: no such file or directory' --weights nothing
 expect 2 'error: --granularity: expected whole_matrix' --weights llama --granularity heads
 expect 2 'error: --weights: expected a file or directory' --json

@@ -8,6 +8,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "core/base/printable.h"
 #include "core/base/status_macros.h"
 #include "core/io/file_system.h"
 #include "core/io/safetensors_set.h"
@@ -117,8 +120,11 @@ absl::StatusOr<CheckpointLayout> ResolveCheckpoint(const CheckpointSource& sourc
   HW_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(source.config_path));
   if (source.headwise) return HeadwiseLayout(source.config_path, text, headers.weights);
   absl::StatusOr<CheckpointLayout> layout = ResolveHeadBlocks(text, headers.weights, options);
-  if (!layout.ok()) return FileIsBad(source.config_path, layout.status());
-  return layout;
+  if (layout.ok()) return layout;
+  // It calls the text config.json; here it has a path.
+  absl::string_view message = layout.status().message();
+  absl::ConsumePrefix(&message, "config.json: ");
+  return FileIsBad(source.config_path, absl::Status(layout.status().code(), message));
 }
 
 }  // namespace headwise

@@ -1,8 +1,11 @@
 // Files, shards, directories and Headwise's own checkpoints, read from their headers.
 #include "tools/head_blocks/checkpoint_source.h"
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "model/decoder.h"
 #include "model/presets/presets.h"
+#include "optim/architectures/testing/checkpoints.h"
 #include "tools/head_blocks/testing/sparse_checkpoint.h"
 
 namespace headwise {
@@ -87,6 +91,26 @@ TEST_F(CheckpointSourceTest, ShardsThroughTheirIndex) {
               AllOf(HasSubstr("model.layers.2.self_attn.q_proj.weight"), HasSubstr("found none")));
 }
 
+// What no index lists is there all the same: a module is confirmed as a whole.
+TEST_F(CheckpointSourceTest, TensorsThatTheIndexDoesNotListAreRead) {
+  Write("config.json", kConfig);
+  ASSERT_TRUE(WriteSparseShards(directory_, kWeights, 3).ok());
+  ASSERT_TRUE(WriteSparseSafetensors(At("model-00002-of-00003.safetensors"),
+                                     {kWeights[1], {"model.layers.2.self_attn.A_log", {4}}})
+                  .ok());
+  EXPECT_EQ(ReadTensorHeaders(At("model.safetensors.index.json"))->weights.size(), 4u);
+  EXPECT_EQ(Summarize(*Resolve(directory_)).blocks, 4);
+
+  ASSERT_TRUE(
+      WriteSparseSafetensors(At("model-00002-of-00003.safetensors"), {kWeights[1], kWeights[2]})
+          .ok());
+  const absl::Status status = Resolve(directory_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(),
+              HasSubstr("expected tensor model.norm.weight in one shard, found it in "
+                        "model-00002-of-00003.safetensors and in model-00003-of-00003"));
+}
+
 TEST_F(CheckpointSourceTest, ErrorsSayWhereAndWhat) {
   EXPECT_THAT(Resolve(At("nothing")).status().message(), HasSubstr("no such file or directory"));
   EXPECT_THAT(Resolve(directory_).status().message(), HasSubstr("expected model.safetensors"));
@@ -94,7 +118,7 @@ TEST_F(CheckpointSourceTest, ErrorsSayWhereAndWhat) {
   EXPECT_THAT(Resolve(directory_).status().message(), HasSubstr("no config.json beside"));
   Write("config.json", "{");
   EXPECT_THAT(Resolve(directory_).status().message(),
-              AllOf(HasSubstr(At("config.json")), HasSubstr("not valid JSON")));
+              HasSubstr(At("config.json") + ": not valid JSON"));
   Write("model.safetensors.index.json", "[]");
   EXPECT_THAT(Resolve(directory_).status().message(), HasSubstr("object weight_map"));
   EXPECT_THAT(ReadTensorHeaders(At("config.json")).status().message(), HasSubstr("not valid JSON"));
@@ -137,6 +161,62 @@ TEST_F(CheckpointSourceTest, HeadwiseCheckpointsAndRuns) {
   EXPECT_THAT(Resolve(At("run")).status().message(), HasSubstr("nonsense"));
 }
 
+// Muse's wqkv at full size: 16 kv groups of 8 query heads, a key and a value.
+TEST_F(CheckpointSourceTest, HeadwiseWeightsOf160Heads) {
+  CheckpointState state;
+  *state.mutable_config() = *LoadPreset("muse_17m");
+  AttentionConfig& attention = *state.mutable_config()->mutable_model()->mutable_attention();
+  attention.set_num_query_heads(128);
+  attention.set_num_kv_heads(16);
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(state, &text);
+  std::vector<WeightShape> weights;
+  const auto decoder = *Decoder::Create(state.config().model(), {.device = Device::kMeta});
+  for (const Parameter* parameter : decoder->parameters()) {
+    weights.push_back({parameter->name, parameter->value.shape()});
+  }
+  Write("run/step-1/state.textproto", text);
+  ASSERT_TRUE(WriteSparseSafetensors(At("run/step-1/model.safetensors"), weights).ok());
+  const absl::StatusOr<CheckpointLayout> layout = Resolve(At("run"));
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  int fused = 0;
+  for (const WeightLayout& weight : layout->weights) {
+    if (weight.shape != Shape{160 * 64, 512}) continue;
+    ++fused;
+    ASSERT_TRUE(weight.blocks.has_value()) << weight.name;
+    EXPECT_EQ(weight.blocks->size(), 160);
+    EXPECT_EQ(weight.blocks->blocks()[8].role, HeadRole::kKey);
+    EXPECT_EQ(weight.blocks->blocks()[10].role, HeadRole::kQuery);
+  }
+  EXPECT_EQ(fused, 6);
+}
+
+// From config.json and headers on disk, at published sizes: what names and shapes alone give.
+TEST_F(CheckpointSourceTest, EveryFamilyFromItsHeaders) {
+  for (const TestCheckpoint& checkpoint : AllTestCheckpoints()) {
+    SCOPED_TRACE(checkpoint.name);
+    Write("config.json", checkpoint.config);
+    const absl::Status written =
+        WriteSparseSafetensors(At("model.safetensors"), checkpoint.Shapes());
+    ASSERT_TRUE(written.ok()) << written;
+    const absl::StatusOr<CheckpointLayout> layout = Resolve(directory_);
+    ASSERT_TRUE(layout.ok()) << layout.status();
+    std::map<std::string, const WeightLayout*> found;
+    for (const WeightLayout& weight : layout->weights) found[weight.name] = &weight;
+    ASSERT_EQ(found.size(), checkpoint.weights.size());
+    const CheckpointLayout expected = *ResolveHeadBlocks(checkpoint.config, checkpoint.Shapes());
+    for (const WeightLayout& weight : expected.weights) {
+      const WeightLayout& actual = *found.at(weight.name);
+      EXPECT_EQ(actual.shape, weight.shape) << weight.name;
+      EXPECT_EQ(actual.declined, weight.declined) << weight.name;
+      ASSERT_EQ(actual.blocks.has_value(), weight.blocks.has_value()) << weight.name;
+      if (weight.blocks.has_value()) {
+        EXPECT_EQ(actual.blocks->blocks(), weight.blocks->blocks()) << weight.name;
+      }
+    }
+  }
+}
+
 TEST_F(CheckpointSourceTest, LlamaOf405BillionParametersIn64Shards) {
   Write("config.json", Llama405BConfig());
   const absl::Status written = WriteSparseShards(directory_, Llama405BWeights(), 64);
@@ -144,7 +224,15 @@ TEST_F(CheckpointSourceTest, LlamaOf405BillionParametersIn64Shards) {
     GTEST_SKIP() << "this file system holds no sparse files of 13 GB: " << written;
   }
   ASSERT_TRUE(written.ok()) << written;
-  const absl::StatusOr<CheckpointLayout> layout = Resolve(directory_);
+  // The best of three, since other work may run beside this: it takes hundredths of a second.
+  absl::StatusOr<CheckpointLayout> layout;
+  std::chrono::duration<double> best = std::chrono::hours(1);
+  for (int i = 0; i < 3; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    layout = Resolve(directory_);
+    best = std::min<std::chrono::duration<double>>(best, std::chrono::steady_clock::now() - start);
+  }
+  EXPECT_LT(best.count(), 1.0) << "seconds";
   ASSERT_TRUE(layout.ok()) << layout.status();
   const LayoutSummary summary = Summarize(*layout);
   EXPECT_EQ(summary.weights, 3 + 126 * 9);

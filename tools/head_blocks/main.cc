@@ -5,6 +5,7 @@
 //   bazel run //tools:head_blocks -- --weights DIR --explain model.layers.0.self_attn.q_proj.weight
 //
 // Reads only headers, so that it is instant at any size.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/nearest_name.h"
+#include "core/base/printable.h"
 #include "core/base/status_macros.h"
 #include "model/cli/exit_code.h"
 #include "model/cli/paths.h"
@@ -57,10 +59,12 @@ absl::Status Run(const Flags& flags) {
     HW_ASSIGN_OR_RETURN(text, RowMap(layout, size, flags.explain));
   } else {
     HW_ASSIGN_OR_RETURN(text, LayoutTable(layout, size, flags.every_layer));
+    const std::size_t tensors = headers.weights.size();
     text = absl::StrCat("config        ", source.config_path, ": model_type ",
-                        layout.model_type.empty() ? "none" : layout.model_type, "\nweights       ",
-                        source.weights_path, ": ", headers.weights.size(), " tensors in ",
-                        headers.files, headers.files == 1 ? " file\n\n" : " files\n\n", text);
+                        layout.model_type.empty() ? "none" : Printable(layout.model_type),
+                        "\nweights       ", source.weights_path, ": ", tensors,
+                        tensors == 1 ? " tensor in " : " tensors in ", headers.files,
+                        headers.files == 1 ? " file\n\n" : " files\n\n", text);
   }
   std::fputs(text.c_str(), stdout);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
@@ -80,7 +84,10 @@ std::string UsageError(const CLI::App& app, const CLI::ParseError& error, int ar
   for (int i = 1; i < argc && hint.empty(); ++i) {
     std::string word = argv[i];
     word = word.substr(0, word.find('='));
-    if (std::string(error.what()).find(word) != std::string::npos) hint = DidYouMean(word, names);
+    const bool known = std::find(names.begin(), names.end(), word) != names.end();
+    if (!known && std::string(error.what()).find(word) != std::string::npos) {
+      hint = DidYouMean(word, names);
+    }
   }
   return absl::StrCat(error.what(), hint, "; see --help");
 }

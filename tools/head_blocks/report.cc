@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/base/printable.h"
 #include "core/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -57,7 +58,8 @@ struct Row {
 absl::StatusOr<HeadBlocks> Coarsened(const WeightLayout& weight, const BlockSize& size) {
   absl::StatusOr<HeadBlocks> blocks = weight.blocks->Coarsen(size.granularity, size.heads);
   if (!blocks.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(weight.name, ": ", blocks.status().message()));
+    return absl::InvalidArgumentError(
+        absl::StrCat(Printable(weight.name), ": ", blocks.status().message()));
   }
   return blocks;
 }
@@ -67,13 +69,13 @@ absl::StatusOr<std::vector<Row>> Rows(const CheckpointLayout& layout, const Bloc
   std::vector<Row> rows;
   std::map<std::string, std::size_t> row_of;
   for (const WeightLayout& weight : layout.weights) {
-    Row row{weight.name, 1, &weight, weight.shape.size() == 2 ? 1 : 0};
+    Row row{Printable(weight.name), 1, &weight, weight.shape.size() == 2 ? 1 : 0};
     if (weight.blocks.has_value()) {
       HW_ASSIGN_OR_RETURN(const HeadBlocks blocks, Coarsened(weight, size));
       row.blocks = blocks.size();
     }
     if (!every_layer) {
-      row.name = WithoutLayers(weight.name);
+      row.name = Printable(WithoutLayers(weight.name));
       const std::string key =
           absl::StrCat(row.name, ToString(weight.shape), weight.layout, row.blocks,
                        weight.declined.has_value() ? Name(*weight.declined) : "");
@@ -171,6 +173,7 @@ absl::StatusOr<std::string> LayoutTable(const CheckpointLayout& layout, const Bl
 
 absl::StatusOr<std::string> LayoutJson(const CheckpointLayout& layout, const BlockSize& size,
                                        const std::string& explain) {
+  if (!explain.empty()) HW_RETURN_IF_ERROR(FindWeight(layout, explain).status());
   nlohmann::ordered_json json;
   json["model_type"] = layout.model_type;
   json["granularity"] = ToString(size);

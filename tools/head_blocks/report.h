@@ -29,14 +29,18 @@ absl::StatusOr<std::string> LayoutTable(const CheckpointLayout& layout, const Bl
                                         bool every_layer);
 
 // The same as JSON, every weight on its own; with the ranges of the weight named `explain`, if that
-// is not empty.
+// is not empty. kNotFound as RowMap().
 absl::StatusOr<std::string> LayoutJson(const CheckpointLayout& layout, const BlockSize& size,
                                        const std::string& explain);
 
 // Draws which rows (or columns) of one weight are which head, one character a head, and lists its
-// blocks. kNotFound, with the nearest name, if there is no such weight.
+// blocks. kNotFound if there is no such weight.
 absl::StatusOr<std::string> RowMap(const CheckpointLayout& layout, const BlockSize& size,
                                    const std::string& name);
+
+// The weight of that name, which a user gave. kNotFound, with the nearest name, if there is none.
+absl::StatusOr<const WeightLayout*> FindWeight(const CheckpointLayout& layout,
+                                               const std::string& name);
 
 }  // namespace headwise
 

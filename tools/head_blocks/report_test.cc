@@ -88,6 +88,22 @@ TEST(LayoutJson, SurvivesAnyName) {
   EXPECT_FALSE(nlohmann::json::parse(*LayoutJson(layout, kPerHead, "")).is_discarded());
 }
 
+TEST(LayoutJson, AnUnknownWeightToExplainIsAnError) {
+  EXPECT_THAT(LayoutJson(Falcon(), kPerHead, "transformer.h.0.ln_attn.wieght").status().message(),
+              HasSubstr("did you mean 'transformer.h.0.ln_attn.weight'"));
+}
+
+// And a line of the table is a line.
+TEST(LayoutTable, NamesAreShownInAscii) {
+  const std::string name = "a\n\x1b[31m.weight";
+  const CheckpointLayout layout = *ResolveHeadBlocks("{}", {{{name, {2, 2}}}});
+  for (const bool every_layer : {false, true}) {
+    EXPECT_THAT(*LayoutTable(layout, kPerHead, every_layer),
+                HasSubstr("\na\\x0a\\x1b[31m.weight "));
+  }
+  EXPECT_THAT(*RowMap(layout, kPerHead, name), HasSubstr("a\\x0a\\x1b[31m.weight  [2, 2]"));
+}
+
 TEST(RowMap, DrawsOneLetterAHeadAndALineAKvGroup) {
   EXPECT_EQ(*RowMap(Falcon(), kPerHead, "transformer.h.0.self_attention.query_key_value.weight"),
             "transformer.h.0.self_attention.query_key_value.weight  [96, 64]\n"

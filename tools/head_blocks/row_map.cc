@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/nearest_name.h"
+#include "core/base/printable.h"
+#include "core/base/status_macros.h"
 #include "tools/head_blocks/report.h"
 
 namespace headwise {
@@ -159,17 +161,21 @@ std::string CoarseBlocks(const HeadBlocks& blocks, const char* noun) {
 
 }  // namespace
 
-absl::StatusOr<std::string> RowMap(const CheckpointLayout& layout, const BlockSize& size,
-                                   const std::string& name) {
+absl::StatusOr<const WeightLayout*> FindWeight(const CheckpointLayout& layout,
+                                               const std::string& name) {
   const auto it = std::find_if(layout.weights.begin(), layout.weights.end(),
                                [&](const WeightLayout& weight) { return weight.name == name; });
-  if (it == layout.weights.end()) {
-    std::vector<std::string> names;
-    for (const WeightLayout& weight : layout.weights) names.push_back(weight.name);
-    return absl::NotFoundError(absl::StrCat("--explain: no weight '", name, "' among ",
-                                            names.size(), DidYouMean(name, names)));
-  }
-  std::string text = absl::StrCat(it->name, "  ", ToString(it->shape), "\n");
+  if (it != layout.weights.end()) return &*it;
+  std::vector<std::string> names;
+  for (const WeightLayout& weight : layout.weights) names.push_back(weight.name);
+  return absl::NotFoundError(Printable(absl::StrCat("--explain: no weight '", name, "' among ",
+                                                    names.size(), DidYouMean(name, names))));
+}
+
+absl::StatusOr<std::string> RowMap(const CheckpointLayout& layout, const BlockSize& size,
+                                   const std::string& name) {
+  HW_ASSIGN_OR_RETURN(const WeightLayout* const it, FindWeight(layout, name));
+  std::string text = absl::StrCat(Printable(it->name), "  ", ToString(it->shape), "\n");
   if (!it->blocks.has_value()) {
     return absl::StrCat(text, "whole         one block: ", Name(*it->declined), "\n",
                         "why           ", it->explanation, "\n");

@@ -11,6 +11,16 @@
 
 namespace headwise {
 
+// A configuration with fields named as Llama's.
+inline nlohmann::json LlamaFields(const std::string& model_type, std::int64_t width,
+                                  const Numbers& n) {
+  return {{"model_type", model_type},
+          {"hidden_size", width},
+          {"num_attention_heads", n.heads},
+          {"num_key_value_heads", n.kv_heads},
+          {"head_dim", n.head_dim}};
+}
+
 class CheckpointBuilder {
  public:
   explicit CheckpointBuilder(const nlohmann::json& config) { checkpoint_.config = config.dump(1); }
@@ -44,6 +54,23 @@ class CheckpointBuilder {
                {{HeadRole::kKey, n.kv_heads, n.head_dim}})
         .Heads(module + ".v_proj.weight", {n.kv_heads * n.head_dim, width}, "separate",
                {{HeadRole::kValue, n.kv_heads, n.head_dim}});
+  }
+  // As many queries as keys and values in one projection, each head_dim wide.
+  CheckpointBuilder& Fused(const std::string& name, const std::string& layout, std::int64_t heads,
+                           std::int64_t head_dim) {
+    return Heads(name, {3 * heads * head_dim, heads * head_dim}, layout,
+                 {{HeadRole::kQuery, heads, head_dim},
+                  {HeadRole::kKey, heads, head_dim},
+                  {HeadRole::kValue, heads, head_dim}});
+  }
+  // q, k, v and a gate of a row per query element; the feed-forward layer's gate_proj has as many
+  // rows, and no heads.
+  CheckpointBuilder& Gated(const std::string& layer, const Numbers& n) {
+    const std::int64_t rows = n.heads * n.head_dim;
+    return Separate(layer + ".self_attn", n.width, n)
+        .Heads(layer + ".self_attn.gate_proj.weight", {rows, n.width}, "separate",
+               {{HeadRole::kGate, n.heads, n.head_dim}})
+        .Whole(layer + ".mlp.gate_proj.weight", {rows, n.width});
   }
   // What every decoder has around its attention.
   CheckpointBuilder& Surroundings(const std::string& base, const std::string& layer,

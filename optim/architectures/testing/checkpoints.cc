@@ -46,6 +46,15 @@ const std::vector<TestFamily>& TestFamilies() {
   return *families;
 }
 
+const std::vector<TestFamily>& TestKin() {
+  static const auto* const kin = [] {
+    auto* all = new std::vector<TestFamily>(KinTestFamilies());
+    for (TestFamily& family : MultimodalKinTestFamilies()) all->push_back(std::move(family));
+    return all;
+  }();
+  return *kin;
+}
+
 TestCheckpoint Make(const TestFamily& family, const Numbers& numbers, const std::string& size) {
   TestCheckpoint checkpoint = family.make(family.model_type, numbers);
   checkpoint.name = family.name + ", " + size;

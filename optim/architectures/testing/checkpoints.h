@@ -64,6 +64,9 @@ struct TestFamily {
 // At least one for every row of docs/head_blocks.md.
 const std::vector<TestFamily>& TestFamilies();
 
+// Every other model_type, whose tensors look like those of some family above. No published numbers.
+const std::vector<TestFamily>& TestKin();
+
 // The family's checkpoint with these numbers, named after both.
 TestCheckpoint Make(const TestFamily& family, const Numbers& numbers, const std::string& size);
 

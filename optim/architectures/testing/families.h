@@ -12,6 +12,8 @@ std::vector<TestFamily> SeparateTestFamilies();
 std::vector<TestFamily> FusedTestFamilies();
 std::vector<TestFamily> HybridTestFamilies();
 std::vector<TestFamily> MultimodalTestFamilies();
+std::vector<TestFamily> KinTestFamilies();
+std::vector<TestFamily> MultimodalKinTestFamilies();
 
 }  // namespace headwise
 
