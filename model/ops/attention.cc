@@ -37,7 +37,7 @@ Tensor Attention(const OpContext& ctx, const headwise::Attention& op,
                  absl::Span<const AttentionSegment> segments, const Qkv& qkv,
                  const Tensor& log_sum_exp) {
   CheckArguments(ctx, "Attention", op, segments, qkv, log_sum_exp);
-  const Tensor o = ctx.Empty(qkv.q.shape());
+  Tensor o = ctx.Empty(qkv.q.shape());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     AttentionForward<T>(op, segments, qkv.q.Rows<T>(), qkv.k.Rows<T>(), qkv.v.Rows<T>(), {},
                         o.Rows<T>(), RowsOrNone<Compute<T>>(log_sum_exp), *ctx.pool);
@@ -53,7 +53,7 @@ Qkv AttentionBackward(const OpContext& ctx, const headwise::Attention& op,
   CheckTensor(ctx, "AttentionBackward", "d_o", d_o, qkv.q.shape(), ctx.compute);
   CheckTensor(ctx, "AttentionBackward", "log_sum_exp", log_sum_exp, {o.dim(0), op.query_heads},
               ctx.master());
-  const Qkv d = {
+  Qkv d = {
       .q = ctx.Empty(qkv.q.shape()), .k = ctx.Empty(qkv.k.shape()), .v = ctx.Empty(qkv.v.shape())};
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     headwise::AttentionBackward<T>(op, segments, qkv.q.Rows<T>(), qkv.k.Rows<T>(), qkv.v.Rows<T>(),
