@@ -20,7 +20,7 @@ void AddTo(const OpContext& ctx, const Tensor& a, const Tensor& b, const Tensor&
 Tensor Add(const OpContext& ctx, const Tensor& a, const Tensor& b) {
   CheckMatrix(ctx, "Add", "a", a, ctx.compute);
   CheckTensor(ctx, "Add", "b", b, a.shape(), ctx.compute);
-  const Tensor out = ctx.Empty(a.shape());
+  Tensor out = ctx.Empty(a.shape());
   AddTo(ctx, a, b, out);
   return out;
 }
@@ -73,7 +73,7 @@ ResidualGradients GatedResidualBackward(const OpContext& ctx, const ResidualGate
 Tensor SigmoidGate(const OpContext& ctx, const Tensor& x, const Tensor& gate) {
   CheckMatrix(ctx, "SigmoidGate", "x", x, ctx.compute);
   CheckTensor(ctx, "SigmoidGate", "gate", gate, x.shape(), ctx.compute);
-  const Tensor out = ctx.Empty(x.shape());
+  Tensor out = ctx.Empty(x.shape());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     SigmoidGateForward<T>(x.Rows<T>(), gate.Rows<T>(), out.Rows<T>(), *ctx.pool);
   });
@@ -95,7 +95,7 @@ Tensor Swiglu(const OpContext& ctx, const headwise::Swiglu& op, const Tensor& ga
               const Tensor& up) {
   CheckMatrix(ctx, "Swiglu", "gate", gate, ctx.compute);
   CheckTensor(ctx, "Swiglu", "up", up, gate.shape(), ctx.compute);
-  const Tensor out = ctx.Empty(gate.shape());
+  Tensor out = ctx.Empty(gate.shape());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     SwigluForward<T>(op, gate.Rows<T>(), up.Rows<T>(), out.Rows<T>(), *ctx.pool);
   });
