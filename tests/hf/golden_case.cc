@@ -1,4 +1,4 @@
-#include "model/hf/golden_case.h"
+#include "tests/hf/golden_case.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -4,8 +4,8 @@
 //   const GoldenCase golden = OpenGolden("qwen3");
 //   auto decoder = golden.NewDecoder({.gemm = GemmBackend::kContract});
 //   ExpectClose(Logits(*decoder, golden.documents[0], pool), golden.logits[0]);
-#ifndef HEADWISE_MODEL_HF_GOLDEN_CASE_H_
-#define HEADWISE_MODEL_HF_GOLDEN_CASE_H_
+#ifndef HEADWISE_TESTS_HF_GOLDEN_CASE_H_
+#define HEADWISE_TESTS_HF_GOLDEN_CASE_H_
 
 #include <cmath>
 #include <cstdint>
@@ -76,4 +76,4 @@ double GoldenDistance(const std::vector<A>& a, const std::vector<double>& b) {
 
 }  // namespace headwise
 
-#endif  // HEADWISE_MODEL_HF_GOLDEN_CASE_H_
+#endif  // HEADWISE_TESTS_HF_GOLDEN_CASE_H_

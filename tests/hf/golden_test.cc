@@ -8,8 +8,8 @@
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
-#include "model/hf/golden_case.h"
 #include "model/kv_cache.h"
+#include "tests/hf/golden_case.h"
 
 namespace headwise {
 namespace {

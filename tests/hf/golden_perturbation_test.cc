@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "model/config.h"
-#include "model/hf/golden_case.h"
+#include "tests/hf/golden_case.h"
 
 namespace headwise {
 namespace {
