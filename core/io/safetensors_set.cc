@@ -67,9 +67,9 @@ absl::StatusOr<SafetensorsSet> SafetensorsSet::Open(const std::string& path) {
       for (const SafetensorsTensor& tensor : (*file)->tensors()) {
         const auto [it, inserted] = holder_of.emplace(tensor.name, shard);
         if (!inserted) {
-          return absl::DataLossError(absl::StrCat(
-              path, ": expected tensor ", Printable(tensor.name), " in one shard, found it in ",
-              it->second, " and in ", shard));
+          return absl::DataLossError(
+              absl::StrCat(path, ": expected tensor ", Printable(tensor.name),
+                           " in one shard, found it in ", it->second, " and in ", shard));
         }
         set.Add(**file, &tensor);
       }
