@@ -14,9 +14,12 @@ namespace {
 
 using enum AxisType;
 
+// Factors of size 1 are left out, as everywhere.
 ShardedDim Unsharded(const Dim& dim) {
   ShardedDim sharded;
-  for (const Factor& factor : dim) sharded.push_back({.factor = factor});
+  for (const Factor& factor : dim) {
+    if (factor.size != 1) sharded.push_back({.factor = factor});
+  }
   return sharded;
 }
 
@@ -150,8 +153,7 @@ absl::StatusOr<LayoutType> ConcatTerms(absl::string_view op, absl::Span<const Op
                                       "would interleave the parts"));
     }
     LayoutMaker rest(part);
-    HW_CHECK(rest.dims[static_cast<std::size_t>(dim)] == Unsharded(sum.terms[i].factors) ||
-             SizeOf(sum.terms[i].factors) == 1)
+    HW_CHECK(rest.dims[static_cast<std::size_t>(dim)] == Unsharded(sum.terms[i].factors))
         << op << ": " << parts[i].name << " " << part.ToString() << " is no term "
         << sum.terms[i].name;
     rest.dims[static_cast<std::size_t>(dim)].clear();
