@@ -22,4 +22,6 @@ std::string Outcome(const absl::StatusOr<LayoutType>& type) {
   return type.ok() ? type->ToString() : std::string(type.status().message());
 }
 
+std::string Outcome(const absl::Status& status) { return std::string(status.message()); }
+
 }  // namespace headwise::testing

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/parallel/layout_type.h"
 
@@ -18,6 +19,7 @@ LayoutType Leaf(const Mesh& mesh, const std::vector<Dim>& shape, const char* spe
 
 // The type as text, or the error's message.
 std::string Outcome(const absl::StatusOr<LayoutType>& type);
+std::string Outcome(const absl::Status& status);
 
 }  // namespace headwise::testing
 
