@@ -211,9 +211,10 @@ const Mutant kMutants[] = {
     {"a bias before the reduction's type", false, "leaf layers.*.wo_bias:", "counts once"},
     {"another dimension of a weight", false, "leaf layers.*.w2: S(0)@tp", "its own two shares"},
     {"the hidden width of one of two matrices", false,
-     "leaf layers.*.w3:", "gate BF16[B=2 L=128, F=96] dp:S(B) tp:S(F): up"},
+     "leaf layers.*.w3:", "x has all of dimension b [F=96] where gate has a share"},
     {"positions of the whole", false, "leaf layers.*.positions:", "positions"},
-    {"a backward that forgets its all_reduce", false, "backward layers.*.ffn_in:", "counts once"},
+    {"a backward that forgets its all_reduce", false, "backward layers.*.ffn_in:",
+     "layers.0: rms_norm backward: axis tp: dy BF16[B=2 L=128, N=64] dp:S(B) tp:P with x"},
     {"a backward that only changes the name", false,
      "backward layers.*.ffn_in: convert(F32)@tp -> I", "finished by a reduction only"},
     {"a backward that reduces to R", false,
@@ -274,7 +275,7 @@ TEST(Mutants, AFixReadsAsAnEdit) {
 
 TEST(Mutants, BackwardsThatForgetAPart) {
   EXPECT_TRUE(StrContains(Mistake("dp=2,tp=2", WithoutSequenceParallel(), Forget::kAttentionInput),
-                          "counts once"));
+                          "finished value"));
   EXPECT_TRUE(StrContains(Mistake("dp=2,tp=2", WithSequenceParallel(), Forget::kAttentionInput),
                           "rms_norm backward"));
   // Types see layouts, not formulas: a term that is missing has no type to be wrong.
@@ -294,11 +295,13 @@ TEST(LayoutChecker, OneMistakeIsReportedOnce) {
 TEST(LayoutChecker, EveryMistakeIsReported) {
   LayoutPlan plan = WithoutSequenceParallel();
   plan.SetLeaf("layers.*.wqkv", "S(0)@dp, S(0)@tp");  // slots cannot be cut
-  plan.SetReduction("layers.*.w2", {});
+  plan.SetLeaf("layers.*.w1", "S(0: 1 2)@tp");
   LayoutChecker check(*Mesh::Parse("dp=2,tp=2"), plan);
   Layer(check, Forget::kNothing);
-  ASSERT_EQ(check.mistakes().size(), 1) << check.mistakes()[1].ToString();
+  ASSERT_EQ(check.mistakes().size(), 2);
+  EXPECT_TRUE(StrContains(check.mistakes()[0].ToString(), "layers.0.wqkv: axis tp (2) cannot"));
   EXPECT_TRUE(StrContains(check.mistakes()[0].ToString(), "slots is a concatenation"));
+  EXPECT_TRUE(StrContains(check.mistakes()[1].ToString(), "the sizes (1 2) must be 2 numbers"));
 }
 
 TEST(LayoutChecker, AParameterNeedsAGradient) {
