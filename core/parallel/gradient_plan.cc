@@ -48,8 +48,7 @@ absl::StatusOr<LayoutType> CheckReduction(absl::string_view parameter, const Lay
   for (const Step& step : steps) {
     const auto next = Apply(step, reduced);
     if (!next.ok()) {
-      return LayoutError(op, AxisOfError(next.status()), {{"gradient", gradient}},
-                         next.status().message());
+      return Annotate(next.status(), op);
     }
     reduced = *next;
   }

@@ -170,8 +170,8 @@ class Derivation {
         letter = found;
       } else if (found != letter) {
         return Error(axis, sharded, i,
-                     absl::StrCat("sharded along ", absl::string_view(&letter, 1), " and along ",
-                                  absl::string_view(&found, 1),
+                     absl::StrCat("sharded along ", Describe(letter, DimOf(letter)), " and along ",
+                                  Describe(found, DimOf(found)),
                                   ": a rank would see only the pairs of its own two shares"));
       }
     }

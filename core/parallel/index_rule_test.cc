@@ -49,9 +49,11 @@ TEST(IndexRule, RefusesOneSidedContraction) {
 }
 
 TEST(IndexRule, RefusesTwoLettersOnOneAxis) {
-  EXPECT_EQ(Product("S(0)@tp", "S(0)@tp"),
-            "product: axis tp: x F32[B=2 L=64, K=32] tp:S(B) with w F32[N=8, K=32] tp:S(N): "
-            "sharded along t and along n: a rank would see only the pairs of its own two shares");
+  EXPECT_EQ(
+      Product("S(0)@tp", "S(0)@tp"),
+      "product: axis tp: x F32[B=2 L=64, K=32] tp:S(B) with w F32[N=8, K=32] tp:S(N): "
+      "sharded along dimension t [B=2 L=64] and along dimension n [N=8]: a rank would see only the "
+      "pairs of its own two shares");
 }
 
 TEST(IndexRule, RefusesWhatTheJoinTableRefuses) {
@@ -66,7 +68,9 @@ TEST(IndexRule, ElementwiseOperandsAreShardedAlike) {
   EXPECT_EQ(Add("S(1)@tp", "S(1)@tp"), "F32[B=2 L=64, K=32] tp:S(K)");
   EXPECT_EQ(Add("P@tp", "P@tp"), "F32[B=2 L=64, K=32] tp:P");
   EXPECT_TRUE(absl::StrContains(Add("S(1)@tp", ""), "b has all of dimension b [K=32] where a has"));
-  EXPECT_TRUE(absl::StrContains(Add("S(0)@tp", "S(1)@tp"), "sharded along a and along b"));
+  EXPECT_TRUE(
+      absl::StrContains(Add("S(0)@tp", "S(1)@tp"),
+                        "sharded along dimension a [B=2 L=64] and along dimension b [K=32]"));
   EXPECT_TRUE(absl::StrContains(Add("P@tp", ""), "counted once per rank"));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -27,8 +28,10 @@ std::string LayoutChecker::Path(absl::string_view name) const {
   return path_.empty() ? std::string(name) : absl::StrCat(path_, ".", name);
 }
 
-void LayoutChecker::Note(const absl::Status& status) {
-  if (!status.ok()) mistakes_.push_back({path_, status, consulted_.size()});
+void LayoutChecker::Note(const absl::Status& status) { NoteAt(path_, status); }
+
+void LayoutChecker::NoteAt(const std::string& path, const absl::Status& status) {
+  if (!status.ok()) mistakes_.push_back({path, status, consulted_.size()});
 }
 
 LayoutType LayoutChecker::Leaf(const std::string& path, const std::vector<Dim>& shape,
@@ -36,7 +39,7 @@ LayoutType LayoutChecker::Leaf(const std::string& path, const std::vector<Dim>& 
   HW_CHECK(!values_.contains(path)) << path << " is declared twice";
   consulted_.push_back({PlanPart::kLeaf, path, static_cast<int>(shape.size())});
   const auto type = LayoutType::Declare(mesh_, shape, dtype, plan_.Leaf(path));
-  if (!type.ok()) Note(LayoutError(path, "", {}, type.status().message()));
+  if (!type.ok()) NoteAt(path, type.status());
   const LayoutType& leaf = values_[path] = type.value_or(LayoutType());
   leaves_.emplace_back(path, leaf);
   return leaf;
@@ -59,8 +62,7 @@ LayoutType LayoutChecker::Take(const std::string& path, const Step& step, const 
                                bool backward) {
   auto next = headwise::Apply(step, x);
   if (!next.ok()) {
-    Note(LayoutError(absl::StrCat(path, backward ? " (backward)" : ""), AxisOfError(next.status()),
-                     {}, next.status().message()));
+    NoteAt(absl::StrCat(path, backward ? " (backward)" : ""), next.status());
     return LayoutType();
   }
   if (const std::int64_t bytes = BytesSent(step, x); bytes > 0) {
@@ -108,17 +110,17 @@ void LayoutChecker::ParameterGradient(absl::string_view name, const LayoutType& 
   if (!gradient.defined()) return;
   consulted_.push_back({PlanPart::kReduction, path, gradient.rank()});
   if (const absl::Status dual = CheckDual(gradient, values_[path]); !dual.ok()) {
-    return Note(LayoutError(path, "", {}, dual.message()));
+    return NoteAt(path, dual);
   }
   std::vector<Step> steps;
   if (const auto set = plan_.Reduction(path); set.has_value()) {
     steps = *set;
   } else {
     const auto derived = DeriveReduction(gradient);
-    if (!derived.ok()) return Note(derived.status());
+    if (!derived.ok()) return NoteAt(path, derived.status());
     steps = *derived;
   }
-  Note(gradient_plan_.Add(path, gradient, steps));
+  NoteAt(path, gradient_plan_.Add(path, gradient, steps));
 }
 
 void LayoutChecker::InputGradient(absl::string_view name, const LayoutType& gradient) {
@@ -126,13 +128,14 @@ void LayoutChecker::InputGradient(absl::string_view name, const LayoutType& grad
   const auto value = values_.find(path);
   HW_CHECK(value != values_.end()) << path << " is no leaf";
   if (const absl::Status dual = CheckDual(gradient, value->second); !dual.ok()) {
-    Note(LayoutError(path, "", {}, dual.message()));
+    NoteAt(path, dual);
   }
 }
 
 void LayoutChecker::Finish() {
   for (const auto& [path, came] : parameters_) {
-    if (!came) Note(LayoutError(path, "", {}, "no gradient came for this parameter"));
+    if (came) continue;
+    NoteAt(path, absl::FailedPreconditionError("no gradient came for this parameter"));
   }
 }
 
@@ -274,7 +277,9 @@ std::vector<VerifiedFix> FindFixes(const LayoutChecker& failed,
         break;
     }
   }
+  std::set<std::string> seen;
   for (PlanEntry& edit : edits) {
+    if (!seen.insert(edit.ToString()).second) continue;
     LayoutPlan plan = failed.plan();
     plan.Apply(edit);
     LayoutChecker again(failed.mesh(), std::move(plan));

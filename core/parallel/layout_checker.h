@@ -51,7 +51,7 @@ struct Communication {
 };
 
 struct LayoutMistake {
-  std::string module;   // full path of where it was found
+  std::string module;   // full path of where it was found: a module, a leaf or a boundary
   absl::Status status;  // layout_error.h
   // How many entries of the plan had been asked for by then.
   std::size_t consulted = 0;
@@ -131,6 +131,8 @@ class LayoutChecker {
 
  private:
   std::string Path(absl::string_view name) const;
+  // Of a leaf or boundary, whose path says more than the module's.
+  void NoteAt(const std::string& path, const absl::Status& status);
   LayoutType Leaf(const std::string& path, const std::vector<Dim>& shape, DType dtype);
   LayoutType Take(const std::string& path, const Step& step, const LayoutType& x, bool backward);
 

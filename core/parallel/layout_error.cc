@@ -33,6 +33,13 @@ absl::Status LayoutError(absl::string_view op, absl::string_view axis,
   return status;
 }
 
+absl::Status Annotate(const absl::Status& status, absl::string_view prefix) {
+  absl::Status result(status.code(), absl::StrCat(prefix, ": ", status.message()));
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { result.SetPayload(url, payload); });
+  return result;
+}
+
 std::string OpOfError(const absl::Status& status) { return Payload(status, kOpUrl); }
 std::string AxisOfError(const absl::Status& status) { return Payload(status, kAxisUrl); }
 

@@ -27,6 +27,9 @@ struct Operand {
 absl::Status LayoutError(absl::string_view op, absl::string_view axis,
                          absl::Span<const Operand> operands, absl::string_view why);
 
+// The same error behind "prefix: ", with its op and axis.
+absl::Status Annotate(const absl::Status& status, absl::string_view prefix);
+
 // What LayoutError was told; empty for other errors.
 std::string OpOfError(const absl::Status& status);
 std::string AxisOfError(const absl::Status& status);

@@ -70,7 +70,8 @@ TEST(OneHot, IsShardedAsTheTableIs) {
   EXPECT_EQ(Hot("S(0)@tp", ""), "I32[B=2 L=64, V=128] tp:S(B)");
   EXPECT_EQ(Hot("", "S(1)@tp"), "I32[B=2 L=64, V=128]");
   EXPECT_EQ(Hot("I@tp", "I@tp"), "I32[B=2 L=64, V=128] tp:I");
-  EXPECT_TRUE(StrContains(Hot("S(0)@tp", "S(0)@tp"), "sharded along t and along v"));
+  EXPECT_TRUE(StrContains(Hot("S(0)@tp", "S(0)@tp"),
+                          "sharded along dimension t [B=2 L=64] and along dimension v"));
   EXPECT_TRUE(StrContains(Hot("I@tp", "S(0)@tp"), "counts once"));
   EXPECT_TRUE(
       StrContains(Hot("", "S(0)@tp", false), "without a mask it would read some other row"));

@@ -79,7 +79,7 @@ TEST(AttentionRule, ContextParallelKeysAreGathered) {
   const LayoutType k = Leaf("cp=2", {tokens, KeyHeads(kG, kD)}, "S(0)@cp");
   const QkvTypes shared = {.q = q, .k = k, .v = k};
   EXPECT_TRUE(StrContains(Outcome(Attention(shared, nullptr, DType::kF32).status()),
-                          "sharded along l and along s"));
+                          "sharded along dimension l [L=64] and along dimension s [L=64]"));
   const LayoutType all = After("all_gather@cp -> R", k);
   const auto o = Attention({.q = q, .k = all, .v = all}, nullptr, DType::kF32);
   ASSERT_TRUE(o.ok()) << o.status();
