@@ -35,13 +35,13 @@ namespace headwise {
 // kFailedPrecondition if it is V somewhere: nothing says what its sum is.
 absl::StatusOr<std::vector<Step>> DeriveReduction(const LayoutType& gradient);
 
-// The gradient after `steps`. kFailedPrecondition, naming the parameter and the axis: a step that is
-// impossible (twice reduced, reduced where it is I, R or S), or an axis on which it is still P.
+// The gradient after `steps`. kFailedPrecondition, naming the parameter and the axis: a step that
+// is impossible (twice reduced, reduced where it is I, R or S), or an axis where it is still P.
 absl::StatusOr<LayoutType> CheckReduction(absl::string_view parameter, const LayoutType& gradient,
                                           absl::Span<const Step> steps);
 
-// The square of a gradient's norm on one rank, as a scalar: P on the axes that shard the gradient or
-// on which it varies (each rank adds its part), I or R where every rank has it all (it counts
+// The square of a gradient's norm on one rank, as a scalar: P on the axes that shard the gradient
+// or on which it varies (each rank adds its part), I or R where every rank has it all (it counts
 // once). kFailedPrecondition for a P: a square is not linear. The sum of all parameters' squares
 // then is all_reduced over the axes on which any is P; parameters of different types are summed
 // apart, which is what NormGroups() says.

@@ -100,8 +100,8 @@ class LayoutChecker {
   LayoutType CrossBackward(absl::string_view boundary, const LayoutType& gradient);
 
   // The gradients, compared with the duals of their values. A parameter's goes into the gradient
-  // plan, with the reduction that the plan names or that it needs; the gradients of several uses are
-  // added first.
+  // plan, with the reduction that the plan names or that it needs; the gradients of several uses
+  // are added first.
   void ParameterGradient(absl::string_view name, const LayoutType& gradient);
   void InputGradient(absl::string_view name, const LayoutType& gradient);
 

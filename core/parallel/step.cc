@@ -222,7 +222,7 @@ absl::StatusOr<LayoutType> ReinterpretMesh(const Step& step, const LayoutType& x
       }
     }
   }
-  // Groups come in the order of the mesh. Where a factor is sharded in another order, they must not.
+  // The loop put the new axes in the order of the mesh, which must be that of the old ones.
   for (std::size_t d = 0; d < x.dims().size(); ++d) {
     for (const ShardedFactor& f : x.dims()[d]) {
       if (!std::is_sorted(f.axes.begin(), f.axes.end())) {

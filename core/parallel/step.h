@@ -23,8 +23,8 @@
 // over all of them in order (all_gather: in reverse).
 //
 // reinterpret_mesh: the axes of both views fall into the shortest groups that cover the same ranks,
-// and on each group the type must be uniform: one type on all of its axes, and if it is S, along one
-// factor, consecutively, in the order of the mesh.
+// and on each group the type must be uniform: one type on all of its axes, and if it is S, along
+// one factor, consecutively, in the order of the mesh.
 //
 //   HW_ASSIGN_OR_RETURN(const Step step, Step::Parse("reduce_scatter@tp -> S(0)"));
 //   HW_ASSIGN_OR_RETURN(const LayoutType y, Apply(step, x));

@@ -6,17 +6,17 @@
 //     return comm.Barrier();
 //   }
 //
-// Every rank of the group calls the same collectives in the same order. Sums are adjacent-pair trees
-// over the ranks in rank order, made by the receiver (core/tensor/adjacent_pair.h), whatever moves
-// the bytes: threads, MPI and NCCL give the same bits, and element i of the result depends on
-// element i of the ranks' inputs only.
+// Every rank of the group calls the same collectives in the same order. Sums are adjacent-pair
+// trees over the ranks in rank order, made by the receiver (core/tensor/adjacent_pair.h), whatever
+// moves the bytes: any backend gives the same bits, and element i of the result depends on element
+// i of the ranks' inputs only.
 //
 // Errors: a call that does not fit the other ranks' calls (another collective, other sizes), and
 // Fail(), end the group: this and every later call on any rank returns the first such error, which
 // names the rank. Nobody waits for ever for a rank that has failed or finished.
 //
-// Backends implement Exchange(); the collectives here are made of it. Not thread-safe: a rank is one
-// thread. Tables of counts are in elements, one per rank.
+// Backends implement Exchange(); the collectives here are made of it. Not thread-safe: a rank is
+// one thread. Tables of counts are in elements, one per rank.
 #ifndef HEADWISE_CORE_PARALLEL_COMM_COMMUNICATOR_H_
 #define HEADWISE_CORE_PARALLEL_COMM_COMMUNICATOR_H_
 
@@ -92,9 +92,9 @@ class Communicator {
   // gives in.count. in may lie at its place in out.
   absl::Status AllGather(ConstElements in, Elements out,
                          absl::Span<const std::int64_t> counts = {});
-  // in: send_counts[r] elements for each rank r, in rank order. out: receive_counts[r] elements from
-  // each rank r. What r sends to this rank must be what this rank expects of r. in and out do not
-  // overlap.
+  // in: send_counts[r] elements for each rank r, in rank order. out: receive_counts[r] elements
+  // from each rank r. What r sends to this rank must be what this rank expects of r. in and out do
+  // not overlap.
   absl::Status AllToAll(ConstElements in, absl::Span<const std::int64_t> send_counts, Elements out,
                         absl::Span<const std::int64_t> receive_counts);
   // data of `root` on every rank.

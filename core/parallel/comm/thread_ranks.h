@@ -5,9 +5,9 @@
 //     return comm.AllReduce(sum, absl::MakeSpan(sum));
 //   });
 //
-// Bytes are copied by the receiver, straight from the sender's memory. No call waits for ever: ranks
-// that wait for a rank that has returned, or for each other in different groups, get an error that
-// says who waits where.
+// Bytes are copied by the receiver, straight from the sender's memory. No call waits for ever:
+// ranks that wait for a rank that has returned, or for each other in different groups, get an error
+// that says who waits where.
 #ifndef HEADWISE_CORE_PARALLEL_COMM_THREAD_RANKS_H_
 #define HEADWISE_CORE_PARALLEL_COMM_THREAD_RANKS_H_
 
