@@ -271,7 +271,7 @@ TEST_F(TrainerTest, BadTextIsAClearError) {
     return TrainingRun::Create(config, Dir("run"), std::nullopt, pool).status();
   };
   EXPECT_EQ(error(Dir("missing")).code(), absl::StatusCode::kNotFound);
-  std::ofstream(Dir("empty"));
+  std::ofstream(Dir("empty")).flush();
   EXPECT_THAT(std::string(error(Dir("empty")).message()), HasSubstr("empty"));
   std::ofstream(Dir("letters")) << std::string(4000, 'x');  // 120, past the vocabulary of 19
   EXPECT_THAT(std::string(error(Dir("letters")).message()), HasSubstr("120"));

@@ -25,6 +25,33 @@ void CheckMessage(absl::string_view message) {
   for (const char c : message) HW_CHECK(c >= ' ' && c <= '~') << static_cast<int>(c);
 }
 
+// The properties of one input.
+void Check(absl::string_view text) {
+  const absl::StatusOr<HfModel> hf = ParseHfConfig(text);
+  if (!hf.ok()) {
+    CheckMessage(hf.status().message());
+    ++(hf.status().message().find("not valid JSON") == std::string::npos ? g_rejected : g_not_json);
+    return;
+  }
+  ++g_accepted;
+  HW_CHECK(ValidateModelConfig(hf->model).ok());
+  HW_CHECK(*UpdateHfConfig(text, hf->model) == text);
+  // A family has its model; an earlier one may have it too.
+  const absl::StatusOr<std::string> written = HfConfigOf(hf->model);
+  HW_CHECK(written.ok()) << written.status();
+  const absl::StatusOr<HfModel> again = ParseHfConfig(*written);
+  HW_CHECK(again.ok()) << again.status();
+  std::string difference = ModelDifference(hf->model, again->model);
+  HW_CHECK(difference.empty()) << difference;
+  // And with another vocabulary it is that model.
+  ModelConfig wider = hf->model;
+  wider.set_vocab_size(wider.vocab_size() == 77 ? 78 : 77);
+  const absl::StatusOr<std::string> updated = UpdateHfConfig(text, wider);
+  HW_CHECK(updated.ok()) << updated.status();
+  difference = ModelDifference(wider, ParseHfConfig(*updated)->model);
+  HW_CHECK(difference.empty()) << difference;
+}
+
 }  // namespace
 
 FuzzTarget MakeFuzzTarget() {
@@ -72,28 +99,6 @@ FuzzTarget MakeFuzzTarget() {
 }  // namespace headwise
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace headwise;
-  const absl::string_view text(reinterpret_cast<const char*>(data), size);
-  const absl::StatusOr<HfModel> hf = ParseHfConfig(text);
-  if (!hf.ok()) {
-    CheckMessage(hf.status().message());
-    ++(hf.status().message().find("not valid JSON") == std::string::npos ? g_rejected : g_not_json);
-    return 0;
-  }
-  ++g_accepted;
-  HW_CHECK(ValidateModelConfig(hf->model).ok());
-  HW_CHECK(*UpdateHfConfig(text, hf->model) == text);
-  // A family has its model; an earlier one may have it too.
-  const absl::StatusOr<std::string> written = HfConfigOf(hf->model);
-  HW_CHECK(written.ok()) << written.status();
-  const absl::StatusOr<HfModel> again = ParseHfConfig(*written);
-  HW_CHECK(again.ok()) << again.status();
-  HW_CHECK_EQ(ModelDifference(hf->model, again->model), "");
-  // And with another vocabulary, what is not the decoder's stays.
-  ModelConfig wider = hf->model;
-  wider.set_vocab_size(wider.vocab_size() == 77 ? 78 : 77);
-  const absl::StatusOr<std::string> updated = UpdateHfConfig(text, wider);
-  HW_CHECK(updated.ok()) << updated.status();
-  HW_CHECK_EQ(ModelDifference(wider, ParseHfConfig(*updated)->model), "");
+  headwise::Check(absl::string_view(reinterpret_cast<const char*>(data), size));
   return 0;
 }

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <numeric>
 #include <string>
@@ -194,11 +195,8 @@ absl::Status Run(const Flags& flags) {
   return absl::OkStatus();
 }
 
-}  // namespace
-}  // namespace headwise
-
-int main(int argc, char** argv) {
-  headwise::Flags flags;
+int Main(int argc, char** argv) {
+  Flags flags;
   CLI::App app("Trains one model twice from one initialisation: Muon per head and per matrix.",
                "per_head");
   app.add_option("--preset", flags.config.preset, "Preset [muse_17m]");
@@ -210,6 +208,21 @@ int main(int argc, char** argv) {
   app.add_option("--out", flags.out, "Writes OUT.csv and OUT.svg");
   app.add_flag("--skip-memory", flags.skip_memory, "Does not measure peak memory");
   CLI11_PARSE(app, argc, argv);
-  const absl::Status status = headwise::Run(flags);
-  return status.ok() ? 0 : headwise::ReportError(status);
+  const absl::Status status = Run(flags);
+  return status.ok() ? kExitOk : ReportError(status);
+}
+
+}  // namespace
+}  // namespace headwise
+
+// The code throws nothing itself; the libraries may, when memory runs out.
+int main(int argc, char** argv) {
+  try {
+    return headwise::Main(argc, argv);
+  } catch (const std::exception& exception) {
+    std::fprintf(stderr, "error: %s\n", exception.what());
+  } catch (...) {
+    std::fprintf(stderr, "error: an exception without a message\n");
+  }
+  return headwise::kExitInternal;
 }
