@@ -39,6 +39,10 @@ Tensor ValueOf(const Parameter* parameter) {
   return parameter == nullptr ? Tensor() : parameter->value;
 }
 
+Tensor GradientOf(const Parameter* parameter) {
+  return parameter == nullptr ? Tensor() : parameter->gradient;
+}
+
 Tensor PerGroupGradientOf(const Parameter* parameter) {
   return parameter == nullptr ? Tensor() : parameter->per_group_gradient;
 }
@@ -60,6 +64,8 @@ AttentionBlock::AttentionBlock(const ModelConfig& config, std::int64_t layer,
                  .head_dim = config.attention().head_dim(),
                  .scale = 1.0 / std::sqrt(static_cast<double>(config.attention().head_dim())),
                  .window = LayerWindow(config, layer)},
+      output_norm_{.style = RmsNormStyle::kScaleless,
+                   .epsilon = static_cast<float>(config.attention().output_norm_epsilon())},
       unfused_(config.attention().unfused_qkv()) {
   const PackedQkv& layout = prepare_.layout;
   const std::int64_t dim = config.dim();
@@ -76,6 +82,10 @@ AttentionBlock::AttentionBlock(const ModelConfig& config, std::int64_t layer,
     q_norm_ = store.AddHeadNorm(name + ".q_norm", layout.kv_heads(), layout.head_dim(), one);
     k_norm_ = store.AddHeadNorm(name + ".k_norm", layout.kv_heads(), layout.head_dim(), one);
   }
+  if (config.attention().sinks()) {
+    sinks_ =
+        store.Add(name + ".sinks", ParameterRole::kBias, {layout.query_heads()}, Init::Constant(0));
+  }
   if (config.attention().output_gate()) {
     gate_ = store.AddLinear(name + ".gate", ParameterRole::kAttentionGate, query_width, dim, linear,
                             *HeadBlocks::Separate(HeadRole::kGate, layout.query_heads(),
@@ -83,6 +93,9 @@ AttentionBlock::AttentionBlock(const ModelConfig& config, std::int64_t layer,
   }
   wo_ = store.AddLinear(name + ".wo", ParameterRole::kAttentionOutput, dim, query_width,
                         Init::Truncated(ResidualStd(config.init(), layer)));
+  if (config.attention().output_bias()) {
+    wo_bias_ = store.Add(name + ".wo_bias", ParameterRole::kBias, {dim}, Init::Constant(0));
+  }
 }
 
 ops::QkvArguments AttentionBlock::Arguments(absl::Span<const std::int64_t> positions) const {
@@ -97,13 +110,20 @@ Tensor AttentionBlock::Project(const OpContext& ctx, const Tensor& x) const {
   return ops::Linear(ctx, x, wqkv_.compute, ValueOf(bias_));
 }
 
+Tensor AttentionBlock::NormOutput(const OpContext& ctx, const Tensor& o) const {
+  if (output_norm_.epsilon == 0) return o;
+  const Shape heads = {o.dim(0) * attention_.query_heads, attention_.head_dim};
+  return ops::RmsNorm(ctx, output_norm_, o.View(heads), {}).View(o.shape());
+}
+
 Tensor AttentionBlock::Output(const OpContext& ctx, const Tensor& x, const Tensor& o,
                               Saved* saved) const {
-  if (gate_.parameter == nullptr) return ops::Linear(ctx, o, wo_.compute, {});
+  const Tensor normed = NormOutput(ctx, o);
+  if (gate_.parameter == nullptr) return ops::Linear(ctx, normed, wo_.compute, ValueOf(wo_bias_));
   Tensor gate = ops::Linear(ctx, x, gate_.compute, {});
-  const Tensor gated = ops::SigmoidGate(ctx, o, gate);
+  const Tensor gated = ops::SigmoidGate(ctx, normed, gate);
   if (saved != nullptr) saved->gate = std::move(gate);
-  return ops::Linear(ctx, gated, wo_.compute, {});
+  return ops::Linear(ctx, gated, wo_.compute, ValueOf(wo_bias_));
 }
 
 Tensor AttentionBlock::Forward(const OpContext& ctx, const Tensor& x, const SequenceInfo& sequence,
@@ -118,7 +138,7 @@ Tensor AttentionBlock::Forward(const OpContext& ctx, const Tensor& x, const Sequ
     } else {
       packed = Tensor();
     }
-    o = ops::Attention(ctx, attention_, sequence.segments, qkv, log_sum_exp);
+    o = ops::Attention(ctx, attention_, sequence.segments, qkv, ValueOf(sinks_), log_sum_exp);
     if (saved != nullptr) *saved = {std::move(packed), o, std::move(log_sum_exp), Tensor()};
   }
   return Output(ctx, x, o, saved);
@@ -126,25 +146,33 @@ Tensor AttentionBlock::Forward(const OpContext& ctx, const Tensor& x, const Sequ
 
 Tensor AttentionBlock::Backward(const OpContext& ctx, const Tensor& x, const Tensor& dy,
                                 const SequenceInfo& sequence, Saved saved) const {
+  if (wo_bias_ != nullptr) ops::LinearBackwardBias(ctx, dy, wo_bias_->gradient);
   Tensor d_o = ops::LinearBackwardInput(ctx, dy, wo_.compute);
   Tensor dx_gate;
+  Tensor normed = NormOutput(ctx, saved.o);
   if (gate_.parameter == nullptr) {
-    ops::LinearBackwardWeight(ctx, dy, saved.o, wo_.parameter->gradient);
+    ops::LinearBackwardWeight(ctx, dy, normed, wo_.parameter->gradient);
   } else {
-    ops::LinearBackwardWeight(ctx, dy, ops::SigmoidGate(ctx, saved.o, saved.gate),
+    ops::LinearBackwardWeight(ctx, dy, ops::SigmoidGate(ctx, normed, saved.gate),
                               wo_.parameter->gradient);
-    ops::SigmoidGateBackwardInPlace(ctx, saved.o, saved.gate, d_o);
+    ops::SigmoidGateBackwardInPlace(ctx, normed, saved.gate, d_o);
     const Tensor dgate = std::exchange(saved.gate, Tensor());
     ops::LinearBackwardWeight(ctx, dgate, x, gate_.parameter->gradient);
     dx_gate = ops::LinearBackwardInput(ctx, dgate, gate_.compute);
+  }
+  normed = Tensor();
+  if (output_norm_.epsilon != 0) {
+    const Shape heads = {d_o.dim(0) * attention_.query_heads, attention_.head_dim};
+    d_o = ops::RmsNormBackward(ctx, output_norm_, saved.o.View(heads), {}, d_o.View(heads), {})
+              .View(saved.o.shape());
   }
 
   const ops::QkvArguments arguments = Arguments(sequence.positions);
   ops::Qkv dqkv;
   {
     const ops::Qkv qkv = ops::PrepareQkv(ctx, arguments, saved.packed);
-    dqkv = ops::AttentionBackward(ctx, attention_, sequence.segments, qkv, saved.o,
-                                  saved.log_sum_exp, d_o);
+    dqkv = ops::AttentionBackward(ctx, attention_, sequence.segments, qkv, ValueOf(sinks_), saved.o,
+                                  saved.log_sum_exp, d_o, GradientOf(sinks_));
   }
   d_o = Tensor();
   saved.o = Tensor();
@@ -168,9 +196,9 @@ Tensor AttentionBlock::Extend(const OpContext& ctx, const Tensor& x,
                               KvCache& cache) const {
   const ops::Qkv qkv = ops::PrepareQkv(ctx, Arguments(positions), Project(ctx, x));
   const std::vector<AttentionSegment> segments = cache.Append(ctx, layer_, pass, qkv.k, qkv.v);
-  const Tensor o =
-      ops::Attention(ctx, attention_, segments,
-                     {.q = qkv.q, .k = cache.keys(layer_), .v = cache.values(layer_)}, Tensor());
+  const Tensor o = ops::Attention(ctx, attention_, segments,
+                                  {.q = qkv.q, .k = cache.keys(layer_), .v = cache.values(layer_)},
+                                  ValueOf(sinks_), Tensor());
   return Output(ctx, x, o, nullptr);
 }
 

@@ -1,8 +1,11 @@
 // AttentionBlock: grouped-query self-attention of one layer, from the normed residual stream to
 // wo's output.
 //
-//   packed = x Wqkv^T + bias;  q, k, v = prepare_qkv(packed);  o = attention(q, k, v)
-//   y = (o * sigmoid(x Wg^T)) Wo^T                              (without a gate: y = o Wo^T)
+//   packed = x Wqkv^T + bias;  q, k, v = prepare_qkv(packed);  o = attention(q, k, v, sinks)
+//   y = (norm(o) * sigmoid(x Wg^T)) Wo^T + bias
+//
+// norm is a scaleless norm of each head. Sinks, norm, gate and biases are there if the config says
+// so.
 #ifndef HEADWISE_MODEL_ATTENTION_BLOCK_H_
 #define HEADWISE_MODEL_ATTENTION_BLOCK_H_
 
@@ -15,26 +18,22 @@
 #include "model/kv_cache.h"
 #include "model/ops.h"
 #include "model/parameter_store.h"
+#include "model/sequence_info.h"
 
 namespace headwise {
-
-// Where the tokens of a pass stand: [T] positions and the segments that cover them in order.
-struct SequenceInfo {
-  absl::Span<const std::int64_t> positions;
-  absl::Span<const AttentionSegment> segments;
-};
 
 class AttentionBlock {
  public:
   // What the backward needs besides x; q, k and v are computed again from packed.
   struct Saved {
     Tensor packed;       // [T, (H + 2G) D]
-    Tensor o;            // [T, H D], before the gate
+    Tensor o;            // [T, H D], before norm and gate
     Tensor log_sum_exp;  // [T, H]
     Tensor gate;         // [T, H D], before the sigmoid; undefined without a gate
   };
 
-  // Makes `name`.wqkv, .wqkv_bias, .q_norm, .k_norm, .gate and .wo, those that the config asks for.
+  // Makes `name`.wqkv, .wqkv_bias, .q_norm, .k_norm, .sinks, .gate, .wo and .wo_bias, those that the
+  // config asks for.
   // `rotary` is not owned; used by layers with RoPE only.
   AttentionBlock(const ModelConfig& config, std::int64_t layer, const std::string& name,
                  const RotaryTable* rotary, ParameterStore& store);
@@ -53,15 +52,20 @@ class AttentionBlock {
  private:
   ops::QkvArguments Arguments(absl::Span<const std::int64_t> positions) const;
   Tensor Project(const OpContext& ctx, const Tensor& x) const;
+  // o [T, H D] with each head normalised; o itself without a norm.
+  Tensor NormOutput(const OpContext& ctx, const Tensor& o) const;
   // From attention's output to wo's; keeps the gate in saved if that is not null.
   Tensor Output(const OpContext& ctx, const Tensor& x, const Tensor& o, Saved* saved) const;
 
   std::int64_t layer_;
   QkvPreparation prepare_;
   Attention attention_;
+  RmsNorm output_norm_;
   bool unfused_;
   LinearWeight wqkv_, gate_, wo_;  // gate_.parameter is null without a gate
-  Parameter* bias_ = nullptr;      // null without a bias
+  Parameter* bias_ = nullptr;      // of wqkv; null without
+  Parameter* wo_bias_ = nullptr;   // null without
+  Parameter* sinks_ = nullptr;     // [H]; null without
   Parameter* q_norm_ = nullptr;    // null unless the head norm has weights
   Parameter* k_norm_ = nullptr;
 };

@@ -5,62 +5,55 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "model/field_checks.h"
 
 namespace headwise {
 namespace {
 
-// Beyond these a product of dimensions could leave 64 bits.
-constexpr std::int64_t kMaxDimension = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxHeadDim = 512;  // of the canonical reduction over a head
+constexpr std::int64_t kMaxLayersOrHeads = 65536;
+constexpr std::int64_t kMaxExperts = 65536;
 
-absl::Status Invalid(const std::string& field, const std::string& problem) {
-  return absl::InvalidArgumentError(absl::StrCat("model.", field, ": ", problem));
+// Fills in YaRN's defaults.
+RopeScaling WithDefaults(RopeScaling s) {
+  if (s.kind() != ROPE_YARN) return s;
+  if (s.beta_fast() == 0) s.set_beta_fast(32);
+  if (s.beta_slow() == 0) s.set_beta_slow(1);
+  if (s.attention_factor() == 0) s.set_attention_factor(0.1 * std::log(s.factor()) + 1);
+  return s;
 }
 
-constexpr std::int64_t kMaxLayersOrHeads = 65536;
-
-// Keeps the first problem found.
-class FieldChecks {
- public:
-  void Fail(const std::string& field, const std::string& problem) {
-    if (status_.ok()) status_ = Invalid(field, problem);
+void CheckScaling(const RopeScaling& s, FieldChecks& checks) {
+  const std::string path = "attention.rope.scaling.";
+  if (!RopeScalingKind_IsValid(s.kind())) {
+    checks.Fail(path + "kind", absl::StrCat(s.kind(), " is not a RopeScalingKind"));
   }
-  void Dimension(const std::string& field, std::int64_t value) {
-    if (value < 1 || value > kMaxDimension) {
-      Fail(field, absl::StrCat(value, " is out of range; it must be from 1 to ", kMaxDimension));
+  if (s.kind() == ROPE_UNSCALED) return;
+  if (!(s.factor() >= 1) || std::isinf(s.factor())) {
+    checks.Fail(path + "factor", absl::StrCat(s.factor(), " must be a finite number >= 1"));
+  }
+  if (s.kind() == ROPE_LINEAR) return;
+  checks.Dimension(path + "original_max_position", s.original_max_position());
+  if (s.kind() == ROPE_LLAMA3) {
+    checks.Positive(path + "low_freq_factor", s.low_freq_factor());
+    if (!(s.high_freq_factor() > s.low_freq_factor()) || std::isinf(s.high_freq_factor())) {
+      checks.Fail(
+          path + "high_freq_factor",
+          absl::StrCat(s.high_freq_factor(), " must be finite and greater than low_freq_factor ",
+                       s.low_freq_factor()));
     }
+    return;
   }
-  void NotNegative(const std::string& field, double value) {
-    if (!(value >= 0) || !std::isfinite(static_cast<float>(value))) {
-      Fail(field, absl::StrCat(value, " must be a finite number >= 0"));
-    }
+  checks.NotNegative(path + "beta_fast", s.beta_fast());
+  checks.NotNegative(path + "beta_slow", s.beta_slow());
+  const RopeScaling resolved = WithDefaults(s);
+  if (!(resolved.beta_fast() > resolved.beta_slow())) {
+    checks.Fail(path + "beta_fast",
+                absl::StrCat(resolved.beta_fast(), " must be greater than beta_slow ",
+                             resolved.beta_slow()));
   }
-  void Positive(const std::string& field, double value) {
-    if (!(value > 0) || std::isinf(value)) {
-      Fail(field, absl::StrCat(value, " must be a finite number > 0"));
-    }
-  }
-  void Finite(const std::string& field, double value) {
-    if (!std::isfinite(value)) Fail(field, absl::StrCat(value, " must be finite"));
-  }
-  void Norm(const std::string& field, const NormConfig& norm) {
-    if (!NormStyle_IsValid(norm.style())) {
-      Fail(absl::StrCat(field, ".style"), absl::StrCat(norm.style(), " is not a NormStyle"));
-    }
-    if (norm.style() == NORM_ABSENT) return;
-    // The kernels take it in single precision, where a smaller one would be nothing.
-    if (!(static_cast<float>(norm.epsilon()) > 0) || !(norm.epsilon() < 1)) {
-      Fail(absl::StrCat(field, ".epsilon"),
-           absl::StrCat(norm.epsilon(), " must be > 0 and < 1, e.g. 1e-5"));
-    }
-    Finite(absl::StrCat(field, ".centre"), norm.centre());
-    Finite(absl::StrCat(field, ".initial_weight"), norm.initial_weight());
-  }
-  const absl::Status& status() const { return status_; }
-
- private:
-  absl::Status status_;
-};
+  checks.NotNegative(path + "attention_factor", s.attention_factor());
+}
 
 void CheckRope(const AttentionConfig& a, FieldChecks& checks) {
   const RopeConfig& rope = a.rope();
@@ -77,6 +70,7 @@ void CheckRope(const AttentionConfig& a, FieldChecks& checks) {
     checks.Fail("attention.rope.nope_every",
                 absl::StrCat(rope.nope_every(), " must be >= 0; 0: every layer rotates"));
   }
+  CheckScaling(rope.scaling(), checks);
 }
 
 void CheckAttention(const AttentionConfig& a, FieldChecks& checks) {
@@ -116,12 +110,75 @@ void CheckAttention(const AttentionConfig& a, FieldChecks& checks) {
     checks.Fail("attention.rounding", absl::StrCat(a.rounding(), " is not a QkvRounding"));
   }
   CheckRope(a, checks);
+  if (!(a.output_norm_epsilon() >= 0) || !(a.output_norm_epsilon() < 1)) {
+    checks.Fail("attention.output_norm_epsilon",
+                absl::StrCat(a.output_norm_epsilon(), " must be >= 0 (0: no norm) and < 1"));
+  }
   for (int i = 0; i < a.window_pattern_size(); ++i) {
     if (a.window_pattern(i) < 0) {
       checks.Fail(absl::StrCat("attention.window_pattern[", i, "]"),
                   absl::StrCat(a.window_pattern(i), " must be >= 0; 0: every key"));
     }
   }
+}
+
+void CheckExperts(const ModelConfig& config, FieldChecks& checks) {
+  const MoeConfig& moe = config.ffn().moe();
+  checks.Dimension("ffn.moe.num_experts", moe.num_experts());
+  if (moe.num_experts() > kMaxExperts) {
+    checks.Fail("ffn.moe.num_experts",
+                absl::StrCat(moe.num_experts(), " must be at most ", kMaxExperts));
+  }
+  if (moe.experts_per_token() < 1 || moe.experts_per_token() > moe.num_experts()) {
+    checks.Fail("ffn.moe.experts_per_token",
+                absl::StrCat(moe.experts_per_token(), " must be from 1 to num_experts ",
+                             moe.num_experts()));
+  }
+  checks.Dimension("ffn.moe.expert_dim", moe.expert_dim());
+  if (moe.shared_dim() != 0) checks.Dimension("ffn.moe.shared_dim", moe.shared_dim());
+  if (!RouterScoring_IsValid(moe.score())) {
+    checks.Fail("ffn.moe.score", absl::StrCat(moe.score(), " is not a RouterScoring"));
+  }
+  checks.NotNegative("ffn.moe.scaling_factor", moe.scaling_factor());
+  checks.NotNegative("ffn.moe.router_multiplier", moe.router_multiplier());
+  if (moe.expert_width() != 0) checks.Dimension("ffn.moe.expert_width", moe.expert_width());
+  checks.Norm("ffn.moe.pre_expert_norm", moe.pre_expert_norm());
+  checks.Norm("ffn.moe.post_expert_norm", moe.post_expert_norm());
+  if (!RouterBalancing_IsValid(moe.balancing())) {
+    checks.Fail("ffn.moe.balancing", absl::StrCat(moe.balancing(), " is not a RouterBalancing"));
+  }
+  checks.NotNegative("ffn.moe.auxiliary_loss_weight", moe.auxiliary_loss_weight());
+  if (moe.auxiliary_loss_weight() != 0 && moe.balancing() != BALANCING_AUXILIARY_LOSS) {
+    checks.Fail("ffn.moe.auxiliary_loss_weight",
+                absl::StrCat(moe.auxiliary_loss_weight(),
+                             " has no use without balancing: BALANCING_AUXILIARY_LOSS"));
+  }
+  if (moe.dense_layers() < 0 || moe.dense_layers() >= config.num_layers()) {
+    checks.Fail("ffn.moe.dense_layers",
+                absl::StrCat(moe.dense_layers(),
+                             " must be from 0 to num_layers - 1 = ", config.num_layers() - 1));
+  }
+}
+
+void CheckFfn(const ModelConfig& config, FieldChecks& checks) {
+  const FfnConfig& ffn = config.ffn();
+  const bool only_experts = ffn.has_moe() && ffn.moe().dense_layers() == 0;
+  if (only_experts && ffn.hidden_dim() != 0) {
+    checks.Fail("ffn.hidden_dim", absl::StrCat(ffn.hidden_dim(),
+                                               " has no use where every layer has experts: their "
+                                               "width is ffn.moe.expert_dim; it must be 0"));
+  }
+  if (!only_experts) checks.Dimension("ffn.hidden_dim", ffn.hidden_dim());
+  if (!FfnActivation_IsValid(ffn.activation())) {
+    checks.Fail("ffn.activation", absl::StrCat(ffn.activation(), " is not a FfnActivation"));
+  }
+  checks.NotNegative("ffn.activation_alpha", ffn.activation_alpha());
+  checks.NotNegative("ffn.activation_limit", ffn.activation_limit());
+  if (ffn.activation() == SWIGLU && (ffn.activation_alpha() != 0 || ffn.activation_limit() != 0)) {
+    checks.Fail(ffn.activation_alpha() != 0 ? "ffn.activation_alpha" : "ffn.activation_limit",
+                "has no use without activation: CLAMPED_SWIGLU");
+  }
+  if (ffn.has_moe()) CheckExperts(config, checks);
 }
 
 }  // namespace
@@ -136,7 +193,7 @@ absl::Status ValidateModelConfig(const ModelConfig& config) {
                 absl::StrCat(config.num_layers(), " must be at most ", kMaxLayersOrHeads));
   }
   CheckAttention(config.attention(), checks);
-  checks.Dimension("ffn.hidden_dim", config.ffn().hidden_dim());
+  CheckFfn(config, checks);
   checks.Norm("embedding_norm", config.embedding_norm());
   checks.Norm("attention_norm", config.attention_norm());
   checks.Norm("post_attention_norm", config.post_attention_norm());
@@ -149,11 +206,25 @@ absl::Status ValidateModelConfig(const ModelConfig& config) {
   checks.NotNegative("init.linear_std", config.init().linear_std());
   checks.NotNegative("init.head_std", config.init().head_std());
   checks.Dimension("max_sequence_length", config.max_sequence_length());
+  checks.NotNegative("residual_gate_temperature", config.residual_gate_temperature());
   return checks.status();
 }
 
 ModelConfig ResolveModelConfig(ModelConfig config) {
   AttentionConfig& a = *config.mutable_attention();
+  if (a.rope().has_scaling()) {
+    *a.mutable_rope()->mutable_scaling() = WithDefaults(a.rope().scaling());
+  }
+  FfnConfig& ffn = *config.mutable_ffn();
+  if (ffn.activation() == CLAMPED_SWIGLU) {
+    if (ffn.activation_alpha() == 0) ffn.set_activation_alpha(1.702);
+    if (ffn.activation_limit() == 0) ffn.set_activation_limit(7);
+  }
+  if (ffn.has_moe()) {
+    MoeConfig& moe = *ffn.mutable_moe();
+    if (moe.scaling_factor() == 0) moe.set_scaling_factor(1);
+    if (moe.router_multiplier() == 0) moe.set_router_multiplier(1);
+  }
   if (a.rope().rotary_dim() == 0) a.mutable_rope()->set_rotary_dim(a.head_dim());
   if (a.query_scale() == 0) a.set_query_scale(1);
   if (a.window_pattern_size() == 0) a.add_window_pattern(0);
@@ -177,6 +248,11 @@ std::int64_t LayerWindow(const ModelConfig& config, std::int64_t layer) {
   const std::int64_t every = config.attention().rope().nope_every();
   const std::int64_t phase = every == 0 ? 0 : every - config.num_layers() % every;
   return pattern[static_cast<int>((layer + phase) % pattern.size())];
+}
+
+bool LayerHasExperts(const ModelConfig& config, std::int64_t layer) {
+  HW_CHECK(layer >= 0 && layer < config.num_layers()) << "layer " << layer;
+  return config.ffn().has_moe() && layer >= config.ffn().moe().dense_layers();
 }
 
 absl::StatusOr<PackedQkv> QkvLayout(const AttentionConfig& config) {

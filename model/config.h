@@ -28,7 +28,8 @@ namespace headwise {
 absl::Status ValidateModelConfig(const ModelConfig& config);
 
 // Fills in every field whose zero means a default: rotary_dim (head_dim), query_scale (1),
-// logit_multiplier (1), head_std (dim^-1/2), window_pattern ([0]). Idempotent.
+// logit_multiplier (1), head_std (dim^-1/2), window_pattern ([0]), alpha and limit of
+// CLAMPED_SWIGLU, experts' scaling_factor (1), YaRN's betas and attention_factor. Idempotent.
 ModelConfig ResolveModelConfig(ModelConfig config);
 
 // Layers counted from the last: every nope_every-th has no rotation, the last one among them.
@@ -38,6 +39,9 @@ bool LayerUsesRope(const ModelConfig& config, std::int64_t layer);
 // Keys a query of this layer sees, itself included; 0: all before it. The pattern is laid out so
 // that with a pattern as long as nope_every its last entry falls on the NoPE layers.
 std::int64_t LayerWindow(const ModelConfig& config, std::int64_t layer);
+
+// Whether this layer's feed-forward layer is a mixture of experts.
+bool LayerHasExperts(const ModelConfig& config, std::int64_t layer);
 
 // How the heads lie in wqkv's rows. kInvalidArgument as PackedQkv::Create.
 absl::StatusOr<PackedQkv> QkvLayout(const AttentionConfig& config);

@@ -12,7 +12,7 @@ namespace headwise {
 namespace {
 
 TEST(ConfigTest, TestConfigsAreValidOpenAndResolved) {
-  for (const ModelConfig& config : {EverythingConfig(), OtherwiseConfig(), PlainConfig()}) {
+  for (const ModelConfig& config : AllTestConfigs()) {
     EXPECT_TRUE(ValidateModelConfig(config).ok()) << ValidateModelConfig(config);
     EXPECT_TRUE(ValidateModelConfig(ResolveModelConfig(config)).ok());
   }

@@ -10,7 +10,7 @@ namespace headwise {
 namespace {
 
 std::int64_t NormParameters(const NormConfig& norm, std::int64_t dim) {
-  return norm.style() == RMS || norm.style() == RMS_GAIN_CENTERED ? dim : 0;
+  return norm.style() == NORM_ABSENT || norm.style() == RMS_SCALELESS ? 0 : dim;
 }
 
 // The mean over positions 0 ... length - 1 of min(position + 1, window).
@@ -18,6 +18,36 @@ double MeanKeys(std::int64_t length, std::int64_t window) {
   const auto n = static_cast<double>(length);
   const double w = window == 0 ? n : static_cast<double>(std::min(window, length));
   return (w * (w + 1) / 2 + (n - w) * w) / n;
+}
+
+// Of three matrices [width, dim], and their biases.
+ParameterCounts Ffn(std::int64_t width, std::int64_t dim, bool bias) {
+  const std::int64_t matrices = 3 * width * dim;
+  return {.total = matrices + (bias ? 2 * width + dim : 0), .matmul = matrices};
+}
+
+ParameterCounts Experts(const FfnConfig& ffn, std::int64_t dim) {
+  const MoeConfig& moe = ffn.moe();
+  const std::int64_t width = moe.expert_width() == 0 ? dim : moe.expert_width();
+  const ParameterCounts expert = Ffn(moe.expert_dim(), width, ffn.bias());
+  const ParameterCounts shared = Ffn(moe.shared_dim(), dim, ffn.bias());
+  const std::int64_t router = moe.num_experts() * dim;
+  ParameterCounts counts;
+  counts.matmul = router + moe.experts_per_token() * expert.matmul;
+  counts.total = router + moe.num_experts() * expert.total;
+  if (moe.expert_width() != 0) {
+    counts.matmul += 2 * width * dim;
+    counts.total += 2 * width * dim;
+  }
+  counts.total +=
+      NormParameters(moe.pre_expert_norm(), width) + NormParameters(moe.post_expert_norm(), width);
+  if (moe.router_bias()) counts.total += moe.num_experts();
+  if (moe.balancing() == BALANCING_BIAS) counts.total += moe.num_experts();
+  if (moe.shared_dim() > 0) {
+    counts.matmul += shared.matmul;
+    counts.total += shared.total;
+  }
+  return counts;
 }
 
 }  // namespace
@@ -32,19 +62,29 @@ ParameterCounts CountParameters(const ModelConfig& config) {
 
   std::int64_t matrices = packed_width * dim + dim * query_width;  // wqkv, wo
   if (a.output_gate()) matrices += query_width * dim;
-  matrices += 3 * config.ffn().hidden_dim() * dim;
   std::int64_t vectors = NormParameters(config.attention_norm(), dim) +
                          NormParameters(config.post_attention_norm(), dim) +
                          NormParameters(config.ffn_norm(), dim) +
                          NormParameters(config.post_ffn_norm(), dim);
   if (a.qkv_bias()) vectors += packed_width;
+  if (a.output_bias()) vectors += dim;
+  if (a.sinks()) vectors += a.num_query_heads();
   if (head_norm_weights) vectors += 2 * a.head_dim();
+  if (config.residual_gate_temperature() > 0) vectors += 2 * dim;
 
   ParameterCounts counts;
-  counts.matmul = config.num_layers() * matrices + config.vocab_size() * dim;
-  counts.total = counts.matmul + config.num_layers() * vectors + config.vocab_size() * dim +
-                 NormParameters(config.embedding_norm(), dim) +
-                 NormParameters(config.final_norm(), dim);
+  for (std::int64_t l = 0; l < config.num_layers(); ++l) {
+    const ParameterCounts ffn = LayerHasExperts(config, l)
+                                    ? Experts(config.ffn(), dim)
+                                    : Ffn(config.ffn().hidden_dim(), dim, config.ffn().bias());
+    counts.matmul += matrices + ffn.matmul;
+    counts.total += matrices + vectors + ffn.total;
+  }
+  const std::int64_t vocabulary = config.vocab_size() * dim;
+  counts.matmul += vocabulary;
+  counts.total += (config.tied_head() ? 1 : 2) * vocabulary +
+                  NormParameters(config.embedding_norm(), dim) +
+                  NormParameters(config.final_norm(), dim);
   return counts;
 }
 

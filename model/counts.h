@@ -10,8 +10,9 @@ namespace headwise {
 
 struct ParameterCounts {
   std::int64_t total = 0;  // every element of every parameter
-  std::int64_t matmul =
-      0;  // those that multiply every token: linear layers and head, not the embedding
+  // Those that multiply a token: linear layers and head, not the embedding; of experts, the router
+  // and as many as a token goes through.
+  std::int64_t matmul = 0;
 };
 
 // The config must be valid.

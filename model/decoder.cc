@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/rope/rotary_scaling.h"
 #include "core/rope/rotary_table.h"
 #include "model/config.h"
 #include "model/kv_cache.h"
@@ -17,6 +18,7 @@
 #include "model/ops.h"
 #include "model/output_head.h"
 #include "model/parameter_store.h"
+#include "model/sequence_info.h"
 #include "model/storage_pool.h"
 
 namespace headwise {
@@ -36,6 +38,7 @@ class DecoderImpl final : public Decoder {
   void WeightsChanged(ThreadPool& pool) override { store_.RefreshCopies(Context(pool)); }
   double ForwardBackward(const TokenBatch& batch, double loss_scale, ThreadPool& pool) override;
   double Loss(const TokenBatch& batch, ThreadPool& pool) override;
+  double auxiliary_loss() const override { return auxiliary_loss_; }
   absl::StatusOr<std::unique_ptr<KvCache>> NewCache(std::int64_t rows,
                                                     std::int64_t max_tokens) const override;
   Tensor Extend(KvCache& cache, absl::Span<const std::vector<std::int32_t>> tokens,
@@ -62,13 +65,49 @@ class DecoderImpl final : public Decoder {
   std::optional<RotaryTable> rotary_;  // where some layer rotates
   StoragePool storage_;
   std::int64_t last_tokens_ = 0;
+  double auxiliary_loss_ = 0;
   ParameterStore store_;
   // In this order, which is that of the parameters.
-  Parameter* embedding_;
+  LinearWeight embedding_;  // .compute only where the head is tied to it
   NormSite embedding_norm_;
   std::deque<Layer> layers_;
   OutputHead head_;
 };
+
+RotaryScaling ScalingOf(const RopeScaling& s) {
+  switch (s.kind()) {
+    case ROPE_LINEAR:
+      return LinearScaling{.factor = s.factor()};
+    case ROPE_LLAMA3:
+      return Llama3Scaling{.factor = s.factor(),
+                           .low_freq_factor = s.low_freq_factor(),
+                           .high_freq_factor = s.high_freq_factor(),
+                           .original_max_position = s.original_max_position()};
+    case ROPE_YARN:
+      return YarnScaling{.factor = s.factor(),
+                         .original_max_position = s.original_max_position(),
+                         .beta_fast = s.beta_fast(),
+                         .beta_slow = s.beta_slow(),
+                         .truncate = !s.exact_ramp(),
+                         .attention_factor = s.attention_factor(),
+                         .mscale = std::nullopt,
+                         .mscale_all_dim = std::nullopt};
+    default:
+      return NoScaling{};
+  }
+}
+
+// A matrix that products read only where the head is tied to it.
+LinearWeight MakeEmbedding(const ModelConfig& config, ParameterStore& store) {
+  const Init init = Init::Normal(config.init().embedding_std());
+  const char* name = "embedding.weight";
+  if (config.tied_head()) {
+    return store.AddLinear(name, ParameterRole::kEmbedding, config.vocab_size(), config.dim(),
+                           init);
+  }
+  return {.parameter = store.Add(name, ParameterRole::kEmbedding,
+                                 {config.vocab_size(), config.dim()}, init)};
+}
 
 std::deque<Layer> MakeLayers(const ModelConfig& config, const RotaryTable* rotary,
                              ParameterStore& store) {
@@ -85,12 +124,10 @@ DecoderImpl::DecoderImpl(const ModelConfig& config, const DecoderOptions& option
       options_(options),
       rotary_(std::move(rotary)),
       store_(options.compute, options.device),
-      embedding_(store_.Add("embedding.weight", ParameterRole::kEmbedding,
-                            {config.vocab_size(), config.dim()},
-                            Init::Normal(config.init().embedding_std()))),
+      embedding_(MakeEmbedding(config, store_)),
       embedding_norm_(config.embedding_norm(), "embedding_norm", config.dim(), store_),
       layers_(MakeLayers(config, rotary_.has_value() ? &*rotary_ : nullptr, store_)),
-      head_(config, store_) {}
+      head_(config, embedding_, store_) {}
 
 void DecoderImpl::Initialize(std::uint64_t seed) {
   store_.Initialize(seed);
@@ -107,8 +144,11 @@ double DecoderImpl::Loss(const TokenBatch& batch, ThreadPool& pool) {
   CheckBatch(batch);
   TrimUnlessTokens(static_cast<std::int64_t>(batch.inputs.size()));
   const OpContext ctx = Context(pool);
-  const SequenceInfo sequence = {batch.positions, batch.segments};
-  Tensor h = embedding_norm_.Forward(ctx, ops::Embedding(ctx, batch.inputs, embedding_->value));
+  auxiliary_loss_ = 0;
+  const SequenceInfo sequence = {
+      .positions = batch.positions, .segments = batch.segments, .auxiliary_loss = &auxiliary_loss_};
+  Tensor h =
+      embedding_norm_.Forward(ctx, ops::Embedding(ctx, batch.inputs, embedding_.parameter->value));
   for (const Layer& layer : layers_) h = layer.Forward(ctx, h, sequence, nullptr);
   return head_.Loss(ctx, h, batch.targets, 0, nullptr);
 }
@@ -117,9 +157,13 @@ double DecoderImpl::ForwardBackward(const TokenBatch& batch, double loss_scale, 
   CheckBatch(batch);
   TrimUnlessTokens(static_cast<std::int64_t>(batch.inputs.size()));
   const OpContext ctx = Context(pool);
-  const SequenceInfo sequence = {batch.positions, batch.segments};
+  auxiliary_loss_ = 0;
+  const SequenceInfo sequence = {.positions = batch.positions,
+                                 .segments = batch.segments,
+                                 .loss_scale = loss_scale,
+                                 .auxiliary_loss = &auxiliary_loss_};
 
-  Tensor embedded = ops::Embedding(ctx, batch.inputs, embedding_->value);
+  Tensor embedded = ops::Embedding(ctx, batch.inputs, embedding_.parameter->value);
   Tensor h = embedding_norm_.Forward(ctx, embedded);
   if (!embedding_norm_.present()) embedded = Tensor();
   std::vector<Layer::Saved> saved(layers_.size());
@@ -134,7 +178,15 @@ double DecoderImpl::ForwardBackward(const TokenBatch& batch, double loss_scale, 
     dh = layers_[l].Backward(ctx, dh, sequence, std::exchange(saved[l], {}));
   }
   dh = embedding_norm_.Backward(ctx, embedded, dh);
-  ops::EmbeddingBackward(ctx, batch.inputs, dh, embedding_->gradient);
+  const Tensor& gradient = embedding_.parameter->gradient;
+  if (!config_.tied_head()) {
+    ops::EmbeddingBackward(ctx, batch.inputs, dh, gradient);
+  } else {
+    // The head has written its part.
+    const Tensor looked_up = ctx.Empty(gradient.shape(), ctx.master());
+    ops::EmbeddingBackward(ctx, batch.inputs, dh, looked_up);
+    ops::AddMasterInPlace(ctx, gradient, looked_up);
+  }
   return loss;
 }
 
@@ -207,7 +259,8 @@ Tensor DecoderImpl::Extend(KvCache& cache, absl::Span<const std::vector<std::int
   for (ExtendPass next = NextPass(cache, tokens, done); !next.tokens.empty();
        next = NextPass(cache, tokens, done)) {
     TrimUnlessTokens(static_cast<std::int64_t>(next.tokens.size()));
-    Tensor h = embedding_norm_.Forward(ctx, ops::Embedding(ctx, next.tokens, embedding_->value));
+    Tensor h =
+        embedding_norm_.Forward(ctx, ops::Embedding(ctx, next.tokens, embedding_.parameter->value));
     for (const Layer& layer : layers_) {
       h = layer.Extend(ctx, h, next.positions, next.pass, cache);
     }
@@ -257,12 +310,16 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(const ModelConfig& conf
   bool rotates = false;
   for (std::int64_t l = 0; l < resolved.num_layers(); ++l) rotates |= LayerUsesRope(resolved, l);
   if (rotates) {
-    HW_ASSIGN_OR_RETURN(rotary, RotaryTable::Create({.length = resolved.max_sequence_length(),
+    // Nothing reads the table on kMeta, and a long context's takes time to make.
+    const std::int64_t length =
+        options.device == Device::kMeta ? 0 : resolved.max_sequence_length();
+    HW_ASSIGN_OR_RETURN(rotary, RotaryTable::Create({.length = length,
                                                      .rotary_dim = rope.rotary_dim(),
                                                      .theta = rope.theta(),
                                                      .pairing = rope.pairing() == INTERLEAVED
                                                                     ? RotaryPairing::kInterleaved
-                                                                    : RotaryPairing::kHalf}));
+                                                                    : RotaryPairing::kHalf,
+                                                     .scaling = ScalingOf(rope.scaling())}));
   }
   return std::unique_ptr<Decoder>(
       std::make_unique<DecoderImpl>(resolved, options, std::move(rotary)));

@@ -84,6 +84,11 @@ class Decoder {
   // The sum of the batch's token losses; no gradients.
   virtual double Loss(const TokenBatch& batch, ThreadPool& pool) = 0;
 
+  // Of the last ForwardBackward or Loss: the routers' auxiliary losses, weighted and times the
+  // tokens, so that loss_scale * (loss + auxiliary_loss) is what the gradients are of. 0 without
+  // BALANCING_AUXILIARY_LOSS.
+  virtual double auxiliary_loss() const = 0;
+
   // A cache for `rows` sequences of at most max_tokens each (kInvalidArgument past
   // max_sequence_length). Layers with a sliding window keep only what the window needs.
   virtual absl::StatusOr<std::unique_ptr<KvCache>> NewCache(std::int64_t rows,

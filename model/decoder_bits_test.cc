@@ -56,7 +56,7 @@ TEST(DecoderBitsTest, OneTwoAndThreeThreads) {
 }
 
 TEST(DecoderBitsTest, FusedAndUnfusedQkv) {
-  for (ModelConfig config : {EverythingConfig(), OtherwiseConfig(), PlainConfig()}) {
+  for (ModelConfig config : AllTestConfigs()) {
     const TokenBatch batch = RandomBatch({40, 5, 23}, config.vocab_size());
     for (const QkvRounding rounding : {AFTER_WEIGHT, BEFORE_WEIGHT, ONLY_AT_END}) {
       config.mutable_attention()->set_rounding(rounding);

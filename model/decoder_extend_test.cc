@@ -51,7 +51,7 @@ class DecoderExtendTest : public testing::TestWithParam<DType> {
 };
 
 TEST_P(DecoderExtendTest, AnyChunkingGivesTheBitsOfAFullForward) {
-  for (const ModelConfig& config : {EverythingConfig(), OtherwiseConfig(), PlainConfig()}) {
+  for (const ModelConfig& config : AllTestConfigs()) {
     const auto decoder = Contract(config);
     const Tokens tokens = RandomTokens(40, 3);
     for (const std::vector<std::int64_t>& chunks : std::vector<std::vector<std::int64_t>>{
@@ -105,7 +105,7 @@ double LossOf(const Tensor& logits, std::int32_t target, ThreadPool& pool) {
 }
 
 TEST_P(DecoderExtendTest, LogitsGiveTheLossesOfTheTrainingForward) {
-  for (const ModelConfig& config : {EverythingConfig(), OtherwiseConfig(), PlainConfig()}) {
+  for (const ModelConfig& config : AllTestConfigs()) {
     const auto decoder = Contract(config);
     const TokenBatch batch = RandomBatch({25}, config.vocab_size());
     const auto cache = Cache(*decoder, 1, 25);

@@ -16,21 +16,6 @@
 namespace headwise {
 namespace {
 
-// muse_glimmer_tiny at the size of its large sibling: dim 6656, 52 layers, 32/2 heads of 128, 30
-// billion parameters.
-ModelConfig Large() {
-  ModelConfig config = LoadPreset("muse_glimmer_tiny")->model();
-  config.set_vocab_size(202048);
-  config.set_dim(6656);
-  config.set_num_layers(52);
-  config.mutable_attention()->set_num_query_heads(32);
-  config.mutable_attention()->set_head_dim(128);
-  config.mutable_attention()->mutable_rope()->set_rotary_dim(128);
-  config.mutable_ffn()->set_hidden_dim(3 * 6656);
-  config.set_max_sequence_length(4096);
-  return config;
-}
-
 std::unique_ptr<Decoder> OnMeta(const ModelConfig& config, DType compute) {
   auto decoder = Decoder::Create(config, {.compute = compute, .device = Device::kMeta});
   HW_CHECK(decoder.ok()) << decoder.status();
@@ -38,7 +23,7 @@ std::unique_ptr<Decoder> OnMeta(const ModelConfig& config, DType compute) {
 }
 
 TEST(DecoderMetaTest, AStepOfThirtyBillionParameters) {
-  const auto decoder = OnMeta(Large(), DType::kBF16);
+  const auto decoder = OnMeta(LoadPreset("muse_glimmer_30b")->model(), DType::kBF16);
   std::int64_t parameters = 0;
   for (const Parameter* p : decoder->parameters()) {
     parameters += p->value.size();
@@ -54,7 +39,7 @@ TEST(DecoderMetaTest, AStepOfThirtyBillionParameters) {
 }
 
 TEST(DecoderMetaTest, ADecodingStep) {
-  const auto decoder = OnMeta(Large(), DType::kBF16);
+  const auto decoder = OnMeta(LoadPreset("muse_glimmer_30b")->model(), DType::kBF16);
   ThreadPool pool(1);
   auto cache = decoder->NewCache(4, 4096);
   ASSERT_TRUE(cache.ok());
@@ -65,9 +50,32 @@ TEST(DecoderMetaTest, ADecodingStep) {
   EXPECT_EQ((*cache)->length(3), 1000);
 }
 
+// Three sliding layers with RoPE and a global one without, at the published width.
+TEST(DecoderMetaTest, AUnitOfMuseSpark) {
+  ModelConfig config = LoadPreset("muse_spark")->model();
+  config.set_num_layers(4);
+  const auto decoder = OnMeta(config, DType::kBF16);
+  ThreadPool pool(1);
+  const TokenBatch batch = RandomBatch({4096, 4096}, config.vocab_size());
+  EXPECT_EQ(decoder->ForwardBackward(batch, 1, pool), 0);
+}
+
+TEST(DecoderMetaTest, EveryPresetTakesAStepAndDecodes) {
+  ThreadPool pool(1);
+  for (const Preset& preset : ListPresets()) {
+    const ModelConfig config = LoadPreset(preset.name)->model();
+    const auto decoder = OnMeta(config, DType::kBF16);
+    EXPECT_EQ(decoder->ForwardBackward(RandomBatch({300, 200}, config.vocab_size()), 1, pool), 0);
+    auto cache = decoder->NewCache(1, 300);
+    ASSERT_TRUE(cache.ok());
+    const std::vector<std::vector<std::int32_t>> tokens(1, std::vector<std::int32_t>(100, 7));
+    EXPECT_EQ(decoder->Extend(**cache, tokens, pool).shape(), (Shape{1, config.vocab_size()}));
+  }
+}
+
 TEST(DecoderMetaTest, EveryTestConfigChecks) {
   ThreadPool pool(1);
-  for (const ModelConfig& config : {EverythingConfig(), OtherwiseConfig(), PlainConfig()}) {
+  for (const ModelConfig& config : AllTestConfigs()) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       OnMeta(config, compute)->ForwardBackward(RandomBatch({5, 3}, config.vocab_size()), 1, pool);
     }
@@ -107,8 +115,9 @@ TEST_F(OpsMetaDeathTest, EachOpNamesItsArgumentWhatItIsAndWhatItMustBe) {
                "RmsNorm: weight is F32 \\[4\\] on meta, must be undefined");
   EXPECT_DEATH(ops::RmsNorm(ctx_, {}, Make({5, 4}), {}),
                "RmsNorm: weight is undefined, must be F32 \\[4\\] on meta");
-  EXPECT_DEATH(ops::Swiglu(ctx_, Make({5, 4}), Tensor::Zeros({5, 4}, DType::kF32, Device::kCpu)),
-               "Swiglu: up is F32 \\[5, 4\\] on cpu, must be F32 \\[5, 4\\] on meta");
+  EXPECT_DEATH(
+      ops::Swiglu(ctx_, {}, Make({5, 4}), Tensor::Zeros({5, 4}, DType::kF32, Device::kCpu)),
+      "Swiglu: up is F32 \\[5, 4\\] on cpu, must be F32 \\[5, 4\\] on meta");
   const std::vector<std::int32_t> tokens(5, 0);
   EXPECT_DEATH(ops::CrossEntropy(ctx_, {}, Make({6, 9}), tokens, 1, Make({6}), {}),
                "CrossEntropy: targets has 5 elements, must have 6");

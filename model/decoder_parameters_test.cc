@@ -71,14 +71,19 @@ TEST(DecoderParametersTest, NamesShapesAndRolesInDefinitionOrder) {
 }
 
 TEST(DecoderParametersTest, CountsAgreeWithTheParametersThemselves) {
-  std::vector<ModelConfig> configs = {EverythingConfig(), OtherwiseConfig(), PlainConfig()};
+  std::vector<ModelConfig> configs = AllTestConfigs();
   for (const Preset& preset : ListPresets()) configs.push_back(LoadPreset(preset.name)->model());
   for (const ModelConfig& config : configs) {
     const auto decoder = OnMeta(config);
     std::int64_t total = 0, matmul = 0;
     for (const Parameter* p : decoder->parameters()) {
       total += p->value.size();
-      if (p->value.rank() == 2 && p->role != ParameterRole::kEmbedding) matmul += p->value.size();
+      const bool matrix = p->value.rank() >= 2 && p->role != ParameterRole::kBias;
+      if (!matrix || (p->role == ParameterRole::kEmbedding && !config.tied_head())) continue;
+      const MoeConfig& moe = config.ffn().moe();
+      matmul += p->role == ParameterRole::kExpert
+                    ? p->value.size() / moe.num_experts() * moe.experts_per_token()
+                    : p->value.size();
     }
     EXPECT_EQ(CountParameters(config).total, total) << config.name();
     EXPECT_EQ(CountParameters(config).matmul, matmul) << config.name();

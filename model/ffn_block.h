@@ -1,4 +1,6 @@
-// FfnBlock: the SwiGLU feed-forward layer, y = (silu(x W1^T) * (x W3^T)) W2^T.
+// FfnBlock: a dense feed-forward layer, or the expert that every token goes through.
+//
+//   y = act(x W1^T + b1, x W3^T + b3) W2^T + b2          act: SwiGLU, plain or clamped
 #ifndef HEADWISE_MODEL_FFN_BLOCK_H_
 #define HEADWISE_MODEL_FFN_BLOCK_H_
 
@@ -11,24 +13,39 @@
 
 namespace headwise {
 
+// The activation that a config asks for.
+Swiglu SwigluOf(const FfnConfig& config);
+
 class FfnBlock {
  public:
-  // What the backward needs besides x; the product silu(gate) * up is computed again there.
+  // What the backward needs besides x; the product of gate and up is computed again there.
   struct Saved {
     Tensor gate, up;  // [T, F]
   };
 
-  // Makes `name`.w1, .w3 [F, N] and .w2 [N, F] of layer `layer`.
+  // Makes `name`.w1, .w3 [F, N] and .w2 [N, F] of layer `layer`, F = width, and with biases
+  // .w1_bias, .w3_bias and .w2_bias.
   FfnBlock(const ModelConfig& config, std::int64_t layer, const std::string& name,
-           ParameterStore& store);
+           std::int64_t width, ParameterStore& store);
 
   // x [T, N] -> [T, N]. saved may be null.
   Tensor Forward(const OpContext& ctx, const Tensor& x, Saved* saved) const;
-  // dx from dy [T, N]; overwrites the weights' gradients; uses up `saved`.
+  // dx from dy [T, N]; overwrites the parameters' gradients; uses up `saved`.
   Tensor Backward(const OpContext& ctx, const Tensor& x, const Tensor& dy, Saved saved) const;
 
  private:
-  LinearWeight w1_, w3_, w2_;
+  // A matrix and its bias; null without.
+  struct Projection {
+    LinearWeight weight;
+    Parameter* bias = nullptr;
+
+    Tensor Forward(const OpContext& ctx, const Tensor& x) const;
+    // The gradients of weight and bias.
+    void BackwardWeight(const OpContext& ctx, const Tensor& dy, const Tensor& x) const;
+  };
+
+  Swiglu activation_;
+  Projection w1_, w3_, w2_;
 };
 
 }  // namespace headwise

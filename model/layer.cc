@@ -1,13 +1,34 @@
 #include "model/layer.h"
 
+#include <optional>
 #include <string>
 #include <utility>
+
+#include "model/config.h"
 
 namespace headwise {
 namespace {
 
 std::string ParameterName(std::int64_t layer, const char* part) {
   return "layers." + std::to_string(layer) + "." + part;
+}
+
+std::optional<FfnBlock> MakeDense(const ModelConfig& config, std::int64_t index,
+                                  ParameterStore& store) {
+  if (LayerHasExperts(config, index)) return std::nullopt;
+  return FfnBlock(config, index, ParameterName(index, "ffn"), config.ffn().hidden_dim(), store);
+}
+
+std::optional<MoeBlock> MakeExperts(const ModelConfig& config, std::int64_t index,
+                                    ParameterStore& store) {
+  if (!LayerHasExperts(config, index)) return std::nullopt;
+  return MoeBlock(config, index, ParameterName(index, "ffn"), store);
+}
+
+// What joins the residual stream, of a branch before its norm; undefined where nothing needs it.
+Tensor JoinedBranch(const OpContext& ctx, const ResidualSite& residual, const NormSite& norm,
+                    const Tensor& branch) {
+  return residual.gated() ? norm.Forward(ctx, branch) : Tensor();
 }
 
 }  // namespace
@@ -19,29 +40,39 @@ Layer::Layer(const ModelConfig& config, std::int64_t index, const RotaryTable* r
       attention_(config, index, ParameterName(index, "attention"), rotary, store),
       post_attention_norm_(config.post_attention_norm(),
                            ParameterName(index, "post_attention_norm"), config.dim(), store),
+      attention_residual_(config, ParameterName(index, "attention_residual_gate"), store),
       ffn_norm_(config.ffn_norm(), ParameterName(index, "ffn_norm"), config.dim(), store),
-      ffn_(config, index, ParameterName(index, "ffn"), store),
+      ffn_(MakeDense(config, index, store)),
+      experts_(MakeExperts(config, index, store)),
       post_ffn_norm_(config.post_ffn_norm(), ParameterName(index, "post_ffn_norm"), config.dim(),
-                     store) {}
+                     store),
+      ffn_residual_(config, ParameterName(index, "ffn_residual_gate"), store) {}
 
 Tensor Layer::Finish(const OpContext& ctx, const Tensor& h, Tensor attention_out,
-                     Saved* saved) const {
-  // Branches are fresh tensors here (a saved one has gone through its post norm), so the residual
-  // is added in place.
-  const Tensor middle = post_attention_norm_.Forward(ctx, attention_out);
-  ops::AddInPlace(ctx, middle, h);
+                     double* auxiliary_loss, Saved* saved) const {
+  // Branches are fresh tensors here (a saved one has gone through its post norm or is gated), so a
+  // plain residual is added in place.
+  const Tensor middle =
+      attention_residual_.Forward(ctx, h, post_attention_norm_.Forward(ctx, attention_out));
   if (saved != nullptr) {
     saved->input = h;
-    if (post_attention_norm_.present()) saved->attention_out = attention_out;
+    if (post_attention_norm_.present() || attention_residual_.gated()) {
+      saved->attention_out = attention_out;
+    }
     saved->middle = middle;
   }
   attention_out = Tensor();
 
+  const Tensor normed = ffn_norm_.Forward(ctx, middle);
   const Tensor ffn_out =
-      ffn_.Forward(ctx, ffn_norm_.Forward(ctx, middle), saved == nullptr ? nullptr : &saved->ffn);
-  const Tensor out = post_ffn_norm_.Forward(ctx, ffn_out);
-  ops::AddInPlace(ctx, out, middle);
-  if (saved != nullptr && post_ffn_norm_.present()) saved->ffn_out = ffn_out;
+      ffn_.has_value()
+          ? ffn_->Forward(ctx, normed, saved == nullptr ? nullptr : &saved->ffn)
+          : experts_->Forward(ctx, normed, saved == nullptr ? nullptr : &saved->experts,
+                              auxiliary_loss);
+  const Tensor out = ffn_residual_.Forward(ctx, middle, post_ffn_norm_.Forward(ctx, ffn_out));
+  if (saved != nullptr && (post_ffn_norm_.present() || ffn_residual_.gated())) {
+    saved->ffn_out = ffn_out;
+  }
   return out;
 }
 
@@ -49,7 +80,7 @@ Tensor Layer::Forward(const OpContext& ctx, const Tensor& h, const SequenceInfo&
                       Saved* saved) const {
   Tensor attention_out = attention_.Forward(ctx, attention_norm_.Forward(ctx, h), sequence,
                                             saved == nullptr ? nullptr : &saved->attention);
-  return Finish(ctx, h, std::move(attention_out), saved);
+  return Finish(ctx, h, std::move(attention_out), sequence.auxiliary_loss, saved);
 }
 
 Tensor Layer::Extend(const OpContext& ctx, const Tensor& h,
@@ -57,27 +88,35 @@ Tensor Layer::Extend(const OpContext& ctx, const Tensor& h,
                      KvCache& cache) const {
   return Finish(ctx, h,
                 attention_.Extend(ctx, attention_norm_.Forward(ctx, h), positions, pass, cache),
-                nullptr);
+                nullptr, nullptr);
 }
 
 Tensor Layer::Backward(const OpContext& ctx, const Tensor& dout, const SequenceInfo& sequence,
                        Saved saved) const {
+  ops::ResidualGradients d = ffn_residual_.Backward(
+      ctx, saved.middle, JoinedBranch(ctx, ffn_residual_, post_ffn_norm_, saved.ffn_out), dout);
   Tensor dmiddle;
   {
-    const Tensor dffn_out = post_ffn_norm_.Backward(ctx, saved.ffn_out, dout);
+    const Tensor dffn_out = post_ffn_norm_.Backward(ctx, saved.ffn_out, d.branch);
     saved.ffn_out = Tensor();
-    const Tensor dnormed = ffn_.Backward(ctx, ffn_norm_.Forward(ctx, saved.middle), dffn_out,
-                                         std::exchange(saved.ffn, {}));
+    const Tensor normed = ffn_norm_.Forward(ctx, saved.middle);
+    const Tensor dnormed = ffn_.has_value()
+                               ? ffn_->Backward(ctx, normed, dffn_out, std::exchange(saved.ffn, {}))
+                               : experts_->Backward(ctx, normed, dffn_out, sequence.loss_scale,
+                                                    std::exchange(saved.experts, {}));
     dmiddle = ffn_norm_.Backward(ctx, std::exchange(saved.middle, Tensor()), dnormed);
-    ops::AddInPlace(ctx, dmiddle, dout);
+    ops::AddInPlace(ctx, dmiddle, d.h);
   }
-  const Tensor dattention_out = post_attention_norm_.Backward(ctx, saved.attention_out, dmiddle);
+  d = attention_residual_.Backward(
+      ctx, saved.input,
+      JoinedBranch(ctx, attention_residual_, post_attention_norm_, saved.attention_out), dmiddle);
+  const Tensor dattention_out = post_attention_norm_.Backward(ctx, saved.attention_out, d.branch);
   saved.attention_out = Tensor();
   const Tensor dnormed =
       attention_.Backward(ctx, attention_norm_.Forward(ctx, saved.input), dattention_out, sequence,
                           std::exchange(saved.attention, {}));
   const Tensor dh = attention_norm_.Backward(ctx, saved.input, dnormed);
-  ops::AddInPlace(ctx, dh, dmiddle);
+  ops::AddInPlace(ctx, dh, d.h);
   return dh;
 }
 

@@ -2,18 +2,24 @@
 //
 //   middle = h + post_attention_norm(attention(attention_norm(h)))
 //   out    = middle + post_ffn_norm(ffn(ffn_norm(middle)))
+//
+// ffn is dense or a mixture of experts; the residual adds may be gated (residual_site.h).
 #ifndef HEADWISE_MODEL_LAYER_H_
 #define HEADWISE_MODEL_LAYER_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "core/proto/config.pb.h"
 #include "core/rope/rotary_table.h"
 #include "model/attention_block.h"
 #include "model/ffn_block.h"
+#include "model/moe_block.h"
 #include "model/norm_site.h"
 #include "model/ops.h"
 #include "model/parameter_store.h"
+#include "model/residual_site.h"
+#include "model/sequence_info.h"
 
 namespace headwise {
 
@@ -25,10 +31,11 @@ class Layer {
   struct Saved {
     Tensor input;  // [T, N]
     AttentionBlock::Saved attention;
-    Tensor attention_out;  // [T, N]; undefined without a post-attention norm
-    Tensor middle;         // [T, N]
-    FfnBlock::Saved ffn;
-    Tensor ffn_out;  // [T, N]; undefined without a post-ffn norm
+    Tensor attention_out;     // [T, N]; undefined without a norm after it and a residual gate
+    Tensor middle;            // [T, N]
+    FfnBlock::Saved ffn;      // of a dense layer
+    MoeBlock::Saved experts;  // of a layer with experts
+    Tensor ffn_out;           // as attention_out
   };
 
   // Makes the parameters "layers.<index>...". `rotary` is not owned.
@@ -48,15 +55,19 @@ class Layer {
 
  private:
   // From attention's output on.
-  Tensor Finish(const OpContext& ctx, const Tensor& h, Tensor attention_out, Saved* saved) const;
+  Tensor Finish(const OpContext& ctx, const Tensor& h, Tensor attention_out, double* auxiliary_loss,
+                Saved* saved) const;
 
   // In this order, which is that of the parameters.
   NormSite attention_norm_;
   AttentionBlock attention_;
   NormSite post_attention_norm_;
+  ResidualSite attention_residual_;
   NormSite ffn_norm_;
-  FfnBlock ffn_;
+  std::optional<FfnBlock> ffn_;  // one of the two
+  std::optional<MoeBlock> experts_;
   NormSite post_ffn_norm_;
+  ResidualSite ffn_residual_;
 };
 
 }  // namespace headwise

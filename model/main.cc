@@ -2,6 +2,8 @@
 //
 //   muse train                       muse_demo on the text that tools/setup.sh brought
 //   muse generate --prompt "..."     continues it with the newest run
+//   muse eval --run DIR --text FILE  loss and perplexity of a text
+//   muse convert --from A --to B     Hugging Face folder <-> checkpoint
 //   muse info                        the presets
 #include <fcntl.h>
 
@@ -72,6 +74,8 @@ int Main(int argc, char** argv) {
   Action action;
   AddTrainCommand(app, &action);
   AddGenerateCommand(app, &action);
+  AddEvalCommand(app, &action);
+  AddConvertCommand(app, &action);
   AddInfoCommand(app, &action);
   try {
     app.parse(argc, argv);

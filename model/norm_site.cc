@@ -9,6 +9,8 @@ RmsNormStyle Style(NormStyle style) {
       return RmsNormStyle::kWeighted;
     case RMS_GAIN_CENTERED:
       return RmsNormStyle::kGainCentered;
+    case RMS_INPUT_SCALED:
+      return RmsNormStyle::kInputScaled;
     default:
       return RmsNormStyle::kScaleless;  // NORM_ABSENT: not used
   }

@@ -16,7 +16,7 @@
 // spans on the host. Formulas and orders of operations are the kernels' (kernels/*/*.h).
 //
 // Shape letters: T tokens, N width, K in_features, V vocabulary, H query heads, G kv heads, D
-// head_dim, F ffn width.
+// head_dim, F ffn width, E experts, k experts of a token.
 #ifndef HEADWISE_MODEL_OPS_H_
 #define HEADWISE_MODEL_OPS_H_
 
@@ -27,9 +27,13 @@
 #include "kernels/attention/attention.h"
 #include "kernels/common/thread_pool.h"
 #include "kernels/cross_entropy/cross_entropy.h"
+#include "kernels/elementwise/residual_gate.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/moe/grouping.h"
+#include "kernels/moe/router.h"
 #include "kernels/prepare_qkv/prepare_qkv.h"
 #include "kernels/rms_norm/rms_norm.h"
+#include "kernels/swiglu/swiglu.h"
 #include "model/storage_pool.h"
 
 namespace headwise {
@@ -81,8 +85,9 @@ Tensor RmsNormBackward(const OpContext& ctx, const headwise::RmsNorm& op, const 
 // y = x W^T + bias: x [T, K], weight [N, K] compute, bias [N] master or undefined -> [T, N]
 // compute.
 Tensor Linear(const OpContext& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias);
-// The same without bias, into z [T, N] master: the output head.
-void LinearToMaster(const OpContext& ctx, const Tensor& x, const Tensor& weight, const Tensor& z);
+// The same into z [T, N] master: the output head and routers.
+void LinearToMaster(const OpContext& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                    const Tensor& z);
 // dx = dy W: dy [T, N], weight [N, K] -> [T, K].
 Tensor LinearBackwardInput(const OpContext& ctx, const Tensor& dy, const Tensor& weight);
 // Overwrites dweight [N, K] master with dy^T x.
@@ -117,13 +122,16 @@ Tensor PrepareQkvBackward(const OpContext& ctx, const QkvArguments& arguments, c
 void ReduceHeadNormGradient(const OpContext& ctx, const Tensor& per_group, const Tensor& out);
 
 // o [T, H D]. k, v [S, G D] may hold more rows than the segments name. log_sum_exp [T, H] master is
-// overwritten, or undefined where no backward follows. Every row of q must lie in a segment.
+// overwritten, or undefined where no backward follows. sinks [H] master, or undefined. Every row of
+// q must lie in a segment.
 Tensor Attention(const OpContext& ctx, const headwise::Attention& op,
-                 absl::Span<const AttentionSegment> segments, const Qkv& qkv,
+                 absl::Span<const AttentionSegment> segments, const Qkv& qkv, const Tensor& sinks,
                  const Tensor& log_sum_exp);
+// Overwrites d_sinks [H] master (undefined without sinks).
 Qkv AttentionBackward(const OpContext& ctx, const headwise::Attention& op,
-                      absl::Span<const AttentionSegment> segments, const Qkv& qkv, const Tensor& o,
-                      const Tensor& log_sum_exp, const Tensor& d_o);
+                      absl::Span<const AttentionSegment> segments, const Qkv& qkv,
+                      const Tensor& sinks, const Tensor& o, const Tensor& log_sum_exp,
+                      const Tensor& d_o, const Tensor& d_sinks);
 
 // --- elementwise ---
 
@@ -131,6 +139,19 @@ Qkv AttentionBackward(const OpContext& ctx, const headwise::Attention& op,
 Tensor Add(const OpContext& ctx, const Tensor& a, const Tensor& b);
 // a <- a + b.
 void AddInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b);
+// The same for two matrices in the master dtype: gradients of a weight with two uses.
+void AddMasterInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b);
+
+// alpha * h + beta * branch, alpha and beta from gate [N] master (kernels/elementwise).
+Tensor GatedResidual(const OpContext& ctx, const ResidualGate& op, const Tensor& h,
+                     const Tensor& branch, const Tensor& gate);
+struct ResidualGradients {
+  Tensor h, branch;
+};
+// Overwrites dgate [N] master.
+ResidualGradients GatedResidualBackward(const OpContext& ctx, const ResidualGate& op,
+                                        const Tensor& h, const Tensor& branch, const Tensor& gate,
+                                        const Tensor& dout, const Tensor& dgate);
 
 // x * sigmoid(gate).
 Tensor SigmoidGate(const OpContext& ctx, const Tensor& x, const Tensor& gate);
@@ -138,11 +159,12 @@ Tensor SigmoidGate(const OpContext& ctx, const Tensor& x, const Tensor& gate);
 void SigmoidGateBackwardInPlace(const OpContext& ctx, const Tensor& x, const Tensor& gate,
                                 const Tensor& dout);
 
-// silu(gate) * up.
-Tensor Swiglu(const OpContext& ctx, const Tensor& gate, const Tensor& up);
+// silu(gate) * up, or its clamped form.
+Tensor Swiglu(const OpContext& ctx, const headwise::Swiglu& op, const Tensor& gate,
+              const Tensor& up);
 // dgate overwrites gate, dup overwrites up.
-void SwigluBackwardInPlace(const OpContext& ctx, const Tensor& gate, const Tensor& up,
-                           const Tensor& dout);
+void SwigluBackwardInPlace(const OpContext& ctx, const headwise::Swiglu& op, const Tensor& gate,
+                           const Tensor& up, const Tensor& dout);
 
 // to <- from in to's dtype; the same shape. (master, compute) pairs only.
 void Convert(const OpContext& ctx, const Tensor& from, const Tensor& to);
@@ -150,6 +172,55 @@ void Convert(const OpContext& ctx, const Tensor& from, const Tensor& to);
 // the two may overlap.
 void CopyRows(const OpContext& ctx, const Tensor& from, std::int64_t from_begin, const Tensor& to,
               std::int64_t to_begin, std::int64_t count);
+
+// --- experts ---
+
+// Where the tokens of a pass go, and in which rows their copies lie: all of expert 0, then all of
+// expert 1, ...
+struct Routing {
+  Tensor weights;  // [T, k] master
+  Tensor experts;  // [T, k] kI32
+  ExpertGroups groups;
+};
+
+// logits [T, E] master; selection_bias [E] master or undefined.
+Routing Route(const OpContext& ctx, const Router& op, const Tensor& logits,
+              const Tensor& selection_bias);
+// dlogits [T, E] master from dweights [T, k] master.
+Tensor RouteBackward(const OpContext& ctx, const Router& op, const Tensor& logits,
+                     const Routing& routing, const Tensor& dweights);
+// Overwrites loads [E] master: the choices of each expert.
+void CountLoads(const OpContext& ctx, const Routing& routing, const Tensor& loads);
+// The auxiliary loss of kernels/moe/balancing.h; 0 on kMeta.
+double BalancingLoss(const OpContext& ctx, const Tensor& logits, const Routing& routing);
+// dlogits += the gradient of loss_scale times that loss.
+void AddBalancingGradient(const OpContext& ctx, const Tensor& logits, const Routing& routing,
+                          double loss_scale, const Tensor& dlogits);
+
+// x [T, N] -> rows [T k, N].
+Tensor DispatchTokens(const OpContext& ctx, const Routing& routing, const Tensor& x);
+Tensor DispatchTokensBackward(const OpContext& ctx, const Routing& routing, const Tensor& drows);
+// outputs [T k, N], weighted and summed -> [T, N].
+Tensor CombineExperts(const OpContext& ctx, const Routing& routing, const Tensor& outputs);
+struct ExpertGradients {
+  Tensor outputs;  // [T k, N]
+  Tensor weights;  // [T, k] master
+};
+ExpertGradients CombineExpertsBackward(const OpContext& ctx, const Routing& routing,
+                                       const Tensor& outputs, const Tensor& dy);
+
+// One linear layer per expert on its rows: x [T k, K], weight [E, N, K] compute, bias [E, N] master
+// or undefined -> [T k, N].
+Tensor ExpertLinear(const OpContext& ctx, const Routing& routing, const Tensor& x,
+                    const Tensor& weight, const Tensor& bias);
+Tensor ExpertLinearBackwardInput(const OpContext& ctx, const Routing& routing, const Tensor& dy,
+                                 const Tensor& weight);
+// Overwrites dweight [E, N, K] master.
+void ExpertLinearBackwardWeight(const OpContext& ctx, const Routing& routing, const Tensor& dy,
+                                const Tensor& x, const Tensor& dweight);
+// Overwrites dbias [E, N] master.
+void ExpertLinearBackwardBias(const OpContext& ctx, const Routing& routing, const Tensor& dy,
+                              const Tensor& dbias);
 
 // --- loss ---
 

@@ -16,15 +16,18 @@ std::int64_t ChunkTokens(std::int64_t vocab_size) {
 
 }  // namespace
 
-OutputHead::OutputHead(const ModelConfig& config, ParameterStore& store)
+OutputHead::OutputHead(const ModelConfig& config, const LinearWeight& embedding,
+                       ParameterStore& store)
     : norm_(config.final_norm(), "final_norm", config.dim(), store),
-      weight_(store.AddLinear("head.weight", ParameterRole::kOutputHead, config.vocab_size(),
-                              config.dim(), Init::Truncated(config.init().head_std()))),
+      weight_(config.tied_head()
+                  ? embedding
+                  : store.AddLinear("head.weight", ParameterRole::kOutputHead, config.vocab_size(),
+                                    config.dim(), Init::Truncated(config.init().head_std()))),
       transform_{.multiplier = config.logit_multiplier(), .cap = config.logit_cap()} {}
 
 Tensor OutputHead::Logits(const OpContext& ctx, const Tensor& h) const {
   const Tensor z = ctx.Empty({h.dim(0), weight_.compute.dim(0)}, ctx.master());
-  ops::LinearToMaster(ctx, norm_.Forward(ctx, h), weight_.compute, z);
+  ops::LinearToMaster(ctx, norm_.Forward(ctx, h), weight_.compute, {}, z);
   ops::TransformLogitsInPlace(ctx, transform_, z);
   return z;
 }
@@ -43,7 +46,7 @@ double OutputHead::Loss(const OpContext& ctx, const Tensor& h,
     for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
       const std::int64_t count = std::min(chunk, tokens - begin);
       const Tensor z = z_chunk.Slice(0, count);
-      ops::LinearToMaster(ctx, x.Slice(begin, count), weight_.compute, z);
+      ops::LinearToMaster(ctx, x.Slice(begin, count), weight_.compute, {}, z);
       ops::CrossEntropy(ctx, transform_, z, targets.subspan(begin, count), loss_scale,
                         losses.Slice(begin, count),
                         dz.defined() ? dz.Slice(begin, count) : Tensor());

@@ -1,4 +1,5 @@
-// OutputHead: final norm, untied output projection, multiplier and soft cap, and the loss.
+// OutputHead: final norm, output projection (its own or the embedding's), multiplier and soft cap,
+// and the loss.
 //
 //   z = norm(h) W^T   in the master dtype;   logits = cap * tanh(multiplier * z / cap)
 #ifndef HEADWISE_MODEL_OUTPUT_HEAD_H_
@@ -16,14 +17,16 @@ namespace headwise {
 
 class OutputHead {
  public:
-  // Makes final_norm.weight and head.weight [V, N].
-  OutputHead(const ModelConfig& config, ParameterStore& store);
+  // Makes final_norm.weight and, unless the config ties it to the embedding [V, N], head.weight
+  // [V, N].
+  OutputHead(const ModelConfig& config, const LinearWeight& embedding, ParameterStore& store);
 
   // Transformed logits [T, V] of h [T, N]; kF32 master only.
   Tensor Logits(const OpContext& ctx, const Tensor& h) const;
 
   // The sum of the token losses. If dh is not null: the gradient of h for loss_scale times that
-  // sum, with the parameters' gradients overwritten.
+  // sum, with the parameters' gradients overwritten (that of a tied embedding with the head's
+  // part).
   double Loss(const OpContext& ctx, const Tensor& h, absl::Span<const std::int32_t> targets,
               double loss_scale, Tensor* dh) const;
 

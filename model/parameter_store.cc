@@ -58,12 +58,19 @@ Parameter* ParameterStore::AddHeadNorm(const std::string& name, std::int64_t kv_
 LinearWeight ParameterStore::AddLinear(const std::string& name, ParameterRole role,
                                        std::int64_t out, std::int64_t in, Init init,
                                        std::optional<HeadBlocks> head_blocks) {
-  LinearWeight weight;
-  weight.parameter = Add(name, role, {out, in}, init, std::move(head_blocks));
-  weight.compute = weight.parameter->value;
+  return WithCopy(Add(name, role, {out, in}, init, std::move(head_blocks)));
+}
+
+LinearWeight ParameterStore::AddExperts(const std::string& name, std::int64_t experts,
+                                        std::int64_t out, std::int64_t in, Init init) {
+  return WithCopy(Add(name, ParameterRole::kExpert, {experts, out, in}, init));
+}
+
+LinearWeight ParameterStore::WithCopy(Parameter* parameter) {
+  LinearWeight weight = {.parameter = parameter, .compute = parameter->value};
   if (compute_ != master_) {
-    weight.compute = Tensor::Zeros({out, in}, compute_, device_);
-    copies_.emplace_back(weight.parameter->value, weight.compute);
+    weight.compute = Tensor::Zeros(parameter->value.shape(), compute_, device_);
+    copies_.emplace_back(parameter->value, weight.compute);
   }
   return weight;
 }

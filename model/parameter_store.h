@@ -38,7 +38,7 @@ struct Init {
 };
 
 // A weight that multiplies activations: the master parameter, and the tensor that products read,
-// [out, in] in the compute dtype. They are one tensor unless the compute dtype is kBF16.
+// of the same shape in the compute dtype. They are one tensor unless the compute dtype is kBF16.
 struct LinearWeight {
   Parameter* parameter = nullptr;
   Tensor compute;
@@ -61,6 +61,9 @@ class ParameterStore {
   LinearWeight AddLinear(const std::string& name, ParameterRole role, std::int64_t out,
                          std::int64_t in, Init init,
                          std::optional<HeadBlocks> head_blocks = std::nullopt);
+  // One weight [out, in] per expert: [experts, out, in], ParameterRole::kExpert.
+  LinearWeight AddExperts(const std::string& name, std::int64_t experts, std::int64_t out,
+                          std::int64_t in, Init init);
 
   // In the order of creation.
   const std::vector<Parameter*>& parameters() const { return pointers_; }
@@ -72,6 +75,9 @@ class ParameterStore {
   void RefreshCopies(const OpContext& ctx);
 
  private:
+  // The tensor that products read of a parameter.
+  LinearWeight WithCopy(Parameter* parameter);
+
   DType compute_;
   DType master_;
   Device device_;

@@ -2,6 +2,8 @@
 #ifndef HEADWISE_MODEL_TEST_CONFIG_H_
 #define HEADWISE_MODEL_TEST_CONFIG_H_
 
+#include <vector>
+
 #include "core/proto/config.pb.h"
 
 namespace headwise {
@@ -18,6 +20,17 @@ ModelConfig OtherwiseConfig();
 
 // Plain: RMS norms, RoPE on every layer, no q/k norm, no windows, no gate, no cap.
 ModelConfig PlainConfig();
+
+// Experts of GPT-OSS's kind: softmax over the chosen, biases everywhere, clamped SwiGLU, a shared
+// expert, an auxiliary loss, one dense layer; attention sinks; YaRN; head tied to the embedding.
+ModelConfig ExpertsConfig();
+
+// Muse Spark's parts: sigmoid router with a balancing bias, experts at a width of their own between
+// norms, residual gates, a norm of each head's output.
+ModelConfig SparkConfig();
+
+// All of the above.
+std::vector<ModelConfig> AllTestConfigs();
 
 }  // namespace headwise
 

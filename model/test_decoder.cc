@@ -11,8 +11,8 @@ namespace {
 template <typename T>
 void DrawValues(const Parameter& parameter, std::uint64_t key) {
   T* x = parameter.value.data<T>();
-  const bool matrix = parameter.value.rank() == 2;
-  const double std = matrix ? 1.0 / std::sqrt(static_cast<double>(parameter.value.dim(1))) : 0.3;
+  const bool matrix = parameter.value.rank() >= 2;
+  const double std = matrix ? 1.0 / std::sqrt(static_cast<double>(parameter.value.dim(-1))) : 0.3;
   for (std::int64_t i = 0; i < parameter.value.size(); ++i) {
     // What Initialize() left is the centre of vectors: 1 for plain norm weights, else 0.
     const double centre = matrix ? 0 : static_cast<double>(x[i]);

@@ -58,6 +58,9 @@ absl::StatusOr<GroupedParameter> Assign(const Parameter& parameter, Granularity 
                        ToString(value.shape()),
                        ") declares head blocks, but is not a matrix that Muon updates"));
     }
+    if (parameter.role == ParameterRole::kBalancingBias) {
+      result.assignment.group = OptimizerGroup::kBalancing;
+    }
     return result;
   }
 
@@ -96,6 +99,8 @@ const char* Name(OptimizerGroup group) {
       return "muon";
     case OptimizerGroup::kAdamW:
       return "adamw";
+    case OptimizerGroup::kBalancing:
+      return "balancing";
   }
   return "?";
 }
@@ -116,6 +121,7 @@ bool IsHiddenMatrix(ParameterRole role) {
     case ParameterRole::kNorm:
     case ParameterRole::kBias:
     case ParameterRole::kRouter:
+    case ParameterRole::kBalancingBias:
       return false;
   }
   HW_CHECK(false) << "not a ParameterRole: " << static_cast<int>(role);

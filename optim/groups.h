@@ -4,6 +4,7 @@
 //           attention output, mlp, expert
 //   AdamW   embedding, output head, norms, biases, routers, and anything with fewer than two
 //           dimensions
+//   balancing   the biases that even out a router's choices (kernels/moe/balancing.h)
 //
 // A three-dimensional expert [E, out, in] is E matrices, each orthogonalised on its own. Head
 // blocks are those that the parameter declares, coarsened to the granularity asked for; a matrix
@@ -33,9 +34,10 @@ enum class OptimizerGroup {
                  // matrix
   kMuon,         // Muon on whole matrices
   kAdamW,
+  kBalancing,
 };
 
-// "muon_per_head", "muon", "adamw".
+// "muon_per_head", "muon", "adamw", "balancing".
 const char* Name(OptimizerGroup group);
 
 // For the table printed at start.
@@ -44,7 +46,7 @@ struct ParameterAssignment {
   ParameterRole role;
   OptimizerGroup group;
   std::int64_t elements;
-  std::int64_t blocks;  // matrices that Newton-Schulz sees; 0 for AdamW
+  std::int64_t blocks;  // matrices that Newton-Schulz sees; 0 for those that are not Muon's
 };
 
 struct GroupedParameter {

@@ -8,6 +8,7 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "kernels/adamw/adamw.h"
+#include "kernels/moe/balancing.h"
 #include "optim/gradient_norm.h"
 #include "optim/muon.h"
 #include "optim/settings.h"
@@ -43,6 +44,10 @@ absl::Span<T> Elements(const Tensor& tensor) {
                        static_cast<std::size_t>(tensor.size()));
 }
 
+struct BalancingParameter {
+  Tensor bias, loads;
+};
+
 // One of AdamW's parameters; the tensors share the parameter's storage.
 struct AdamWParameter {
   std::string name;
@@ -54,12 +59,13 @@ class OptimizerImpl final : public Optimizer {
  public:
   OptimizerImpl(OptimizerSettings settings, std::vector<ParameterAssignment> assignments,
                 std::vector<NamedGradient> gradients, std::optional<Muon> muon,
-                std::vector<AdamWParameter> adamw)
+                std::vector<AdamWParameter> adamw, std::vector<BalancingParameter> balancing)
       : settings_(std::move(settings)),
         assignments_(std::move(assignments)),
         gradients_(std::move(gradients)),
         muon_(std::move(muon)),
         adamw_(std::move(adamw)),
+        balancing_(std::move(balancing)),
         adamw_updates_(Tensor::Zeros({1}, DType::kI64, Device::kCpu)) {}
 
   StepReport Step(std::int64_t step, std::int64_t total_steps, ThreadPool& pool) override {
@@ -86,6 +92,11 @@ class OptimizerImpl final : public Optimizer {
                        Elements<float>(p.m), Elements<float>(p.v),
                        Elements<const float>(p.gradient), pool);
     }
+    for (const BalancingParameter& p : balancing_) {
+      const absl::Span<const float> loads = Elements<const float>(p.loads);
+      UpdateSelectionBias(std::vector<std::int64_t>(loads.begin(), loads.end()),
+                          static_cast<float>(settings_.balancing_rate), Elements<float>(p.bias));
+    }
     return report;
   }
 
@@ -107,9 +118,10 @@ class OptimizerImpl final : public Optimizer {
  private:
   OptimizerSettings settings_;
   std::vector<ParameterAssignment> assignments_;
-  std::vector<NamedGradient> gradients_;  // of every parameter
+  std::vector<NamedGradient> gradients_;  // of every parameter that has one
   std::optional<Muon> muon_;              // absent where nothing is Muon's
   std::vector<AdamWParameter> adamw_;
+  std::vector<BalancingParameter> balancing_;
   Tensor adamw_updates_;  // I64 [1]
 };
 
@@ -126,10 +138,15 @@ absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Create(const OptimizerConf
   std::vector<NamedGradient> gradients;
   std::vector<MuonParameter> muon_parameters;
   std::vector<AdamWParameter> adamw;
+  std::vector<BalancingParameter> balancing;
   for (std::size_t i = 0; i < views.size(); ++i) {
     const Parameter& p = *views[i];
     HW_RETURN_IF_ERROR(ValidateTensors(p));
     assignments.push_back(grouped[i].assignment);
+    if (grouped[i].assignment.group == OptimizerGroup::kBalancing) {
+      balancing.push_back({p.value, p.gradient});
+      continue;
+    }
     gradients.push_back({p.name, p.gradient.Rows<const float>()});
     if (grouped[i].assignment.group == OptimizerGroup::kAdamW) {
       adamw.push_back({p.name, p.value, p.gradient,
@@ -147,7 +164,8 @@ absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Create(const OptimizerConf
     HW_ASSIGN_OR_RETURN(muon, Muon::Create(settings.muon, std::move(muon_parameters)));
   }
   return std::make_unique<OptimizerImpl>(std::move(settings), std::move(assignments),
-                                         std::move(gradients), std::move(muon), std::move(adamw));
+                                         std::move(gradients), std::move(muon), std::move(adamw),
+                                         std::move(balancing));
 }
 
 }  // namespace headwise

@@ -19,6 +19,8 @@
 //   4. Muon for its groups (optim/muon.h), AdamW for its own (kernels/adamw). AdamW's bias
 //      correction counts the steps that were not skipped; weight decay, if any, applies to every
 //      parameter of the group, norms and biases too.
+//   5. Balancing biases move by balancing_rate, whatever the schedule (kernels/moe/balancing.h).
+//      The loads that their gradients hold are no part of the norm.
 //
 // The result's bits do not depend on the number of threads nor on the order of the parameters.
 //

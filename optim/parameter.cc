@@ -14,6 +14,8 @@ const char* Name(ParameterRole role) {
       return "bias";
     case ParameterRole::kRouter:
       return "router";
+    case ParameterRole::kBalancingBias:
+      return "balancing_bias";
     case ParameterRole::kPackedQkv:
       return "packed_qkv";
     case ParameterRole::kQuery:

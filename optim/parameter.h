@@ -28,6 +28,9 @@ enum class ParameterRole {
   kNorm,
   kBias,
   kRouter,
+  // Of a router's choice (kernels/moe). The loss has no gradient for it: the gradient field holds
+  // how often each expert was chosen.
+  kBalancingBias,
   kPackedQkv,
   kQuery,
   kKey,

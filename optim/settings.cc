@@ -162,6 +162,9 @@ absl::StatusOr<OptimizerSettings> ResolveSettings(const OptimizerConfig& config)
     return UnknownValue("clip_scope", "CLIP_ADAMW, CLIP_ALL, CLIP_NONE", config.clip_scope());
   }
   settings.clip_scope = config.clip_scope();
+  HW_RETURN_IF_ERROR(Require(config.balancing_rate() >= 0 && std::isfinite(config.balancing_rate()),
+                             "balancing_rate", "finite and 0 or more", config.balancing_rate()));
+  settings.balancing_rate = config.balancing_rate();
   return settings;
 }
 

@@ -23,6 +23,7 @@ struct OptimizerSettings {
   ScheduleConfig schedule;
   double clip_norm = 0;
   ClipScope clip_scope = CLIP_ADAMW;
+  double balancing_rate = 0;
 };
 
 // An unset field counts as 0 (or the enum's first value), which is then checked like any other: a

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/dtype/fp16.h"
 #include "gtest/gtest.h"
 
 namespace headwise {
@@ -69,6 +70,47 @@ TEST(DType, NarrowRoundsOnlyBFloat16) {
   EXPECT_EQ(Narrow<float>(1.0f / 3), 1.0f / 3);
   EXPECT_EQ(Narrow<double>(1.0 / 3), 1.0 / 3);
   EXPECT_EQ(Narrow<BFloat16>(1.0f / 3).bits, 0x3eab);
+}
+
+// Half precision, from its definition.
+double HalfByDefinition(std::uint16_t h) {
+  const int exponent = h >> 10 & 0x1f;
+  const double mantissa = (h & 0x3ff) / 1024.0;
+  const double m =
+      exponent == 0 ? std::ldexp(mantissa, -14) : std::ldexp(1 + mantissa, exponent - 15);
+  return (h & 0x8000) ? -m : m;
+}
+
+TEST(Float16Test, EveryValueWidensExactlyAndComesBack) {
+  for (int bits = 0; bits < 0x10000; ++bits) {
+    const auto h = static_cast<std::uint16_t>(bits);
+    const float x = Float16ToFloat(h);
+    if ((h & 0x7c00) == 0x7c00) {
+      EXPECT_EQ(std::isnan(x), (h & 0x3ff) != 0);
+      EXPECT_EQ(std::isinf(x), (h & 0x3ff) == 0);
+    } else {
+      ASSERT_EQ(x, HalfByDefinition(h)) << bits;
+      ASSERT_EQ(std::signbit(x), (h & 0x8000) != 0) << bits;
+    }
+    ASSERT_EQ(RoundToFloat16(x), std::isnan(x) ? 0x7fff : h) << bits;
+  }
+}
+
+// Between two neighbours: the nearer one, and of two as near the even one.
+TEST(Float16Test, RoundsToNearestEven) {
+  for (int bits = 0; bits < 0x7bff; ++bits) {
+    const auto h = static_cast<std::uint16_t>(bits);
+    const float low = Float16ToFloat(h), high = Float16ToFloat(static_cast<std::uint16_t>(h + 1));
+    const float middle = low + (high - low) / 2;  // exact in single precision
+    ASSERT_EQ(RoundToFloat16(middle), h + (h & 1)) << bits;
+    ASSERT_EQ(RoundToFloat16(std::nextafter(middle, 0.0f)), h) << bits;
+    ASSERT_EQ(RoundToFloat16(-std::nextafter(middle, 1e9f)), (h + 1) | 0x8000) << bits;
+  }
+  EXPECT_EQ(RoundToFloat16(std::nextafter(65520.0f, 0.0f)), 0x7bff);
+  EXPECT_EQ(RoundToFloat16(65520.0f), 0x7c00);
+  EXPECT_EQ(RoundToFloat16(-std::numeric_limits<float>::infinity()), 0xfc00);
+  EXPECT_EQ(RoundToFloat16(std::numeric_limits<float>::denorm_min()), 0);
+  EXPECT_EQ(RoundToFloat16(-0.0f), 0x8000);
 }
 
 }  // namespace

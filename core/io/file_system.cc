@@ -11,6 +11,7 @@
 #include <system_error>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 namespace headwise {
@@ -138,6 +139,26 @@ int FileSystem::RemoveTree(const std::string& path) const {
   }
   if (const int error = Announce(FileOperation::kRemove, path)) return error;
   return ErrnoIf(std::remove(path.c_str()) < 0);
+}
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return FileError(errno, "open", path);
+  const absl::Cleanup close = [fd] { ::close(fd); };
+  std::string bytes;
+  struct stat info;
+  if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+    bytes.reserve(static_cast<std::size_t>(info.st_size));
+  }
+  // To the end, whatever the size was said to be: a pipe has none.
+  std::string piece(std::size_t{1} << 20, '\0');
+  while (true) {
+    const ssize_t n = ::read(fd, piece.data(), piece.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FileError(errno, "read", path);
+    if (n == 0) return bytes;
+    bytes.append(piece.data(), static_cast<std::size_t>(n));
+  }
 }
 
 absl::Status FileError(int error, const std::string& what, const std::string& path) {

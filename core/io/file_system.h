@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace headwise {
 
@@ -57,6 +58,9 @@ class FileSystem {
 
   FileHook hook_;
 };
+
+// A file's bytes, to its end. Errors are FileError()s.
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
 
 // "cannot <what> <path>: No space left on device; <what to try>" as the status that fits the errno
 // value: kNotFound, kPermissionDenied, kResourceExhausted (disk full or over quota), ...

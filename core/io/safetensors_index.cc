@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/printable.h"
+#include "core/io/json_text.h"
 #include "nlohmann/json.hpp"
 
 namespace headwise {
@@ -40,12 +40,7 @@ absl::StatusOr<json> ParseNoticingRepeats(absl::string_view text, std::string* t
   try {
     return json::parse(text.begin(), text.end(), notice);
   } catch (const json::exception& e) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..."
-    const std::string what = e.what();
-    const std::size_t bracket = what.find("] ");
-    return absl::InvalidArgumentError(absl::StrCat(
-        "not valid JSON: ",
-        Printable(what.substr(bracket == std::string::npos ? 0 : bracket + 2).substr(0, 160))));
+    return absl::InvalidArgumentError(absl::StrCat("not valid JSON: ", JsonProblem(e)));
   }
 }
 

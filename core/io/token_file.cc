@@ -1,16 +1,10 @@
 #include "core/io/token_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
@@ -52,26 +46,6 @@ std::uint32_t LoadToken(const char* p, int width) {
       std::memcpy(&token, p, sizeof(token));
       return token;
     }
-  }
-}
-
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return FileError(errno, "open", path);
-  const absl::Cleanup close = [fd] { ::close(fd); };
-  std::string bytes;
-  struct stat info;
-  if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
-    bytes.reserve(static_cast<std::size_t>(info.st_size));
-  }
-  // To the end, whatever the size was said to be: a pipe has none.
-  std::string piece(std::size_t{1} << 20, '\0');
-  while (true) {
-    const ssize_t n = ::read(fd, piece.data(), piece.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return FileError(errno, "read", path);
-    if (n == 0) return bytes;
-    bytes.append(piece.data(), static_cast<std::size_t>(n));
   }
 }
 

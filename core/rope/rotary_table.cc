@@ -45,10 +45,8 @@ const char* Name(RotaryPairing pairing) {
 
 absl::StatusOr<RotaryTable> RotaryTable::Create(const Options& options) {
   HW_RETURN_IF_ERROR(CheckGeometry(options.length, options.rotary_dim));
-  if (!std::isfinite(options.theta) || options.theta <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rope_theta must be a positive finite number, found ", options.theta));
-  }
+  HW_ASSIGN_OR_RETURN(const RotaryFrequencies frequencies,
+                      ScaledFrequencies(options.scaling, options.theta, options.rotary_dim));
   RotaryTable table;
   table.length_ = options.length;
   table.rotary_dim_ = options.rotary_dim;
@@ -58,16 +56,12 @@ absl::StatusOr<RotaryTable> RotaryTable::Create(const Options& options) {
   table.cos_.reserve(entries);
   table.sin_.reserve(entries);
 
-  std::vector<double> inv_freq;
-  for (std::int64_t i = 0; i < pairs; ++i) {
-    inv_freq.push_back(std::pow(
-        options.theta, -2.0 * static_cast<double>(i) / static_cast<double>(options.rotary_dim)));
-  }
   for (std::int64_t position = 0; position < options.length; ++position) {
-    for (const double frequency : inv_freq) {
+    for (const double frequency : frequencies.inv_freq) {
       const double angle = static_cast<double>(position) * frequency;
-      table.cos_.push_back(static_cast<float>(std::cos(angle)));
-      table.sin_.push_back(static_cast<float>(std::sin(angle)));
+      const double factor = frequencies.attention_factor;
+      table.cos_.push_back(static_cast<float>(std::cos(angle) * factor));
+      table.sin_.push_back(static_cast<float>(std::sin(angle) * factor));
     }
   }
   return table;

@@ -3,7 +3,9 @@
 //
 //   inv_freq[i] = theta^(-2 i / R),  angle = position * inv_freq[i],  i in [0, R/2)
 //
-// (RoFormer, arXiv:2104.09864.) R is the number of rotated elements of a head, 0 <= R <= D, even;
+// (RoFormer, arXiv:2104.09864.) Where a model was stretched to longer contexts, a scaling changes the
+// frequencies first (rotary_scaling.h), and yarn multiplies cos and sin by its attention factor,
+// before the rounding. R is the number of rotated elements of a head, 0 <= R <= D, even;
 // elements from R on pass through. Pair i uses column i in both pairings: kHalf rotates elements
 // i and i + R/2, kInterleaved 2i and 2i + 1. The table is immutable after creation; safe to share
 // between threads. libm differs between systems in a few entries per 100,000, hence Hash(): ranks
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/rope/rotary_scaling.h"
 
 namespace headwise {
 
@@ -33,17 +36,18 @@ class RotaryTable {
     std::int64_t rotary_dim = 0;  // R
     double theta = 10000.0;
     RotaryPairing pairing = RotaryPairing::kHalf;
+    RotaryScaling scaling;
   };
 
   // 16 GiB of cos: a bound on mistyped lengths, far beyond any context.
   static constexpr std::int64_t kMaxEntries = std::int64_t{1} << 32;
 
-  // kInvalidArgument if length < 0, R is odd or negative, theta is not a positive finite number, or
-  // the table would have more than kMaxEntries entries.
+  // kInvalidArgument if length < 0, R is odd or negative, theta is not a positive finite number, the
+  // scaling's numbers make no sense, or the table would have more than kMaxEntries entries.
   static absl::StatusOr<RotaryTable> Create(const Options& options);
 
-  // A table from given values, row-major [length, R/2]: for goldens and for scalings made
-  // elsewhere. kInvalidArgument as in Create(), or if cos or sin does not hold exactly length * R/2
+  // A table from given values, row-major [length, R/2]: for goldens and for scalings that
+  // rotary_scaling.h does not know. kInvalidArgument as in Create(), or if cos or sin does not hold exactly length * R/2
   // values.
   static absl::StatusOr<RotaryTable> FromValues(std::int64_t length, std::int64_t rotary_dim,
                                                 RotaryPairing pairing, std::vector<float> cos,

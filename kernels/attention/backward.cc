@@ -8,6 +8,7 @@
 //
 // Each gradient is a chain whose order all kinds of task follow, so the choice shows in no bit.
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "core/base/check.h"
@@ -16,6 +17,7 @@
 #include "kernels/attention/check_arguments.h"
 #include "kernels/attention/group.h"
 #include "kernels/common/math.h"
+#include "kernels/common/reductions.h"
 #include "kernels/common/row_loops.h"
 #include "kernels/common/simd.h"
 #include "kernels/common/thread_scratch.h"
@@ -34,7 +36,9 @@ constexpr std::int64_t kMaxWholeElements = std::int64_t{1} << 22;
 template <typename T>
 struct BackwardArguments {
   const Attention& op;
-  RowSpan<const T> q, k, v, o;
+  RowSpan<const T> q, k, v;
+  absl::Span<const Compute<T>> sinks;
+  RowSpan<const T> o;
   RowSpan<const Compute<T>> log_sum_exp;
   RowSpan<const T> d_o;
   RowSpan<T> dq, dk, dv;
@@ -272,6 +276,27 @@ void Deltas(const BackwardArguments<T>& args, absl::Span<const AttentionSegment>
   });
 }
 
+// d_sinks [H] from the deltas.
+template <typename T>
+void SinkGradients(const BackwardArguments<T>& args, absl::Span<const AttentionSegment> segments,
+                   absl::Span<Compute<T>> d_sinks, ThreadPool& pool) {
+  using C = Compute<T>;
+  std::vector<char> in_segment(args.q.rows, 0);
+  for (const AttentionSegment& s : segments) {
+    std::fill_n(in_segment.begin() + s.query_begin, s.num_queries, 1);
+  }
+  SumOverTokens(args.q.rows, d_sinks, pool, [&](std::int64_t begin, std::int64_t end, C* sum) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      if (!in_segment[t]) continue;
+      for (std::int64_t h = 0; h < args.op.query_heads; ++h) {
+        const C log_sum_exp = args.log_sum_exp.row(t)[h];
+        if (log_sum_exp == -std::numeric_limits<C>::infinity()) continue;
+        sum[h] = Fma(-Exp(args.sinks[h] - log_sum_exp), args.delta.row(t)[h], sum[h]);
+      }
+    }
+  });
+}
+
 std::vector<Task> TasksOf(const Attention& op, absl::Span<const AttentionSegment> segments,
                           int num_threads) {
   std::vector<Task> tasks;
@@ -316,8 +341,9 @@ std::vector<Task> TasksOf(const Attention& op, absl::Span<const AttentionSegment
 template <typename T>
 void AttentionBackward(const Attention& op, absl::Span<const AttentionSegment> segments,
                        RowSpan<const T> q, RowSpan<const T> k, RowSpan<const T> v,
-                       RowSpan<const T> o, RowSpan<const Compute<T>> log_sum_exp,
-                       RowSpan<const T> d_o, RowSpan<T> dq, RowSpan<T> dk, RowSpan<T> dv,
+                       absl::Span<const Compute<T>> sinks, RowSpan<const T> o,
+                       RowSpan<const Compute<T>> log_sum_exp, RowSpan<const T> d_o, RowSpan<T> dq,
+                       RowSpan<T> dk, RowSpan<T> dv, absl::Span<Compute<T>> d_sinks,
                        ThreadPool& pool) {
   attention::CheckArguments(op, segments, q.rows, q.width, k.rows, k.width);
   attention::CheckSameShape(k, v, "k and v");
@@ -326,32 +352,26 @@ void AttentionBackward(const Attention& op, absl::Span<const AttentionSegment> s
   attention::CheckSameShape(q, dq, "q and dq");
   attention::CheckSameShape(k, dk, "k and dk");
   attention::CheckSameShape(k, dv, "k and dv");
+  attention::CheckSinks(op, sinks.size());
+  HW_CHECK_EQ(sinks.size(), d_sinks.size()) << "sinks and d_sinks";
   HW_CHECK_EQ(log_sum_exp.rows, q.rows) << "tokens of log_sum_exp";
   HW_CHECK_EQ(log_sum_exp.width, op.query_heads) << "heads of log_sum_exp";
   std::vector<Compute<T>> delta(q.rows * op.query_heads);
   const attention::BackwardArguments<T> args = {
-      op,
-      q,
-      k,
-      v,
-      o,
-      log_sum_exp,
-      d_o,
-      dq,
-      dk,
-      dv,
-      RowSpan<Compute<T>>(delta.data(), q.rows, op.query_heads)};
+      op,          q,   k,  v,  sinks, o,
+      log_sum_exp, d_o, dq, dk, dv,    RowSpan<Compute<T>>(delta.data(), q.rows, op.query_heads)};
   attention::Deltas(args, segments, pool);
+  if (!sinks.empty()) attention::SinkGradients(args, segments, d_sinks, pool);
   const std::vector<attention::Task> tasks = attention::TasksOf(op, segments, pool.num_threads());
   pool.ParallelFor(static_cast<std::int64_t>(tasks.size()),
                    [&](std::int64_t i) { attention::BackwardTask<T>(args, tasks[i]).Run(); });
 }
 
-#define HEADWISE_ATTENTION_INSTANTIATE(T)                                                        \
-  template void AttentionBackward(const Attention&, absl::Span<const AttentionSegment>,          \
-                                  RowSpan<const T>, RowSpan<const T>, RowSpan<const T>,          \
-                                  RowSpan<const T>, RowSpan<const Compute<T>>, RowSpan<const T>, \
-                                  RowSpan<T>, RowSpan<T>, RowSpan<T>, ThreadPool&);
+#define HEADWISE_ATTENTION_INSTANTIATE(T)                                                          \
+  template void AttentionBackward(                                                                 \
+      const Attention&, absl::Span<const AttentionSegment>, RowSpan<const T>, RowSpan<const T>,    \
+      RowSpan<const T>, absl::Span<const Compute<T>>, RowSpan<const T>, RowSpan<const Compute<T>>, \
+      RowSpan<const T>, RowSpan<T>, RowSpan<T>, RowSpan<T>, absl::Span<Compute<T>>, ThreadPool&);
 HEADWISE_ATTENTION_INSTANTIATE(float)
 HEADWISE_ATTENTION_INSTANTIATE(BFloat16)
 HEADWISE_ATTENTION_INSTANTIATE(double)

@@ -82,11 +82,11 @@ struct Batch {
   RowSpan<float> Sums() { return {log_sum_exp.data(), tokens, op.query_heads}; }
 
   void Forward(ThreadPool& pool) {
-    AttentionForward<T>(op, segments, Queries(q), Keys(k), Keys(v), Queries(o), Sums(), pool);
+    AttentionForward<T>(op, segments, Queries(q), Keys(k), Keys(v), {}, Queries(o), Sums(), pool);
   }
   void Backward(ThreadPool& pool) {
-    AttentionBackward<T>(op, segments, Queries(q), Keys(k), Keys(v), Queries(o), Sums(),
-                         Queries(d_o), Queries(dq), Keys(dk), Keys(dv), pool);
+    AttentionBackward<T>(op, segments, Queries(q), Keys(k), Keys(v), {}, Queries(o), Sums(),
+                         Queries(d_o), Queries(dq), Keys(dk), Keys(dv), {}, pool);
   }
 
   Attention op;

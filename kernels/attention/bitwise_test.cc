@@ -3,6 +3,7 @@
 //
 // Break it to believe it: sum the sixteen lanes in another order in forward.cc, or let RowsOf in
 // group.h start one row later, and EqualsTheReference fails.
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <ostream>
@@ -86,6 +87,34 @@ TYPED_TEST(AttentionBits, EqualsTheReferenceWithManyDocuments) {
   ExpectReferenceBits(ProblemOf<TypeParam>(c, Layout::kContiguous), Describe(c));
 }
 
+// Sinks far below, among and far above the scores, and those that are no number. A segment whose
+// first query sees no key is among the rows of d_sinks, and so are rows of no segment.
+TYPED_TEST(AttentionBits, EqualsTheReferenceWithSinks) {
+  using C = Compute<TypeParam>;
+  const Case cases[] = {{{0}, 2, 1, 16, 0},
+                        {{1, 65, 2}, 5, 1, 10, 64},
+                        {{130, 20}, 9, 3, 18, 40},
+                        {{70}, 8, 4, 34, 0}};
+  for (const Case& c : cases) {
+    AttentionProblem<TypeParam> problem = ProblemOf<TypeParam>(c, Layout::kStrided);
+    problem.AddSinks();
+    ExpectReferenceBits(problem, "sinks, " + Describe(c));
+    const C infinity = std::numeric_limits<C>::infinity();
+    const C specials[] = {-infinity, C(-0.0), C(60), C(-200), infinity, C(NAN), C(1e-40)};
+    for (std::int64_t h = 0; h < c.query_heads; ++h) problem.sinks.at(0, h) = specials[h % 7];
+    ExpectReferenceBits(problem, "special sinks, " + Describe(c));
+    if (this->HasFatalFailure()) return;
+  }
+  AttentionProblem<TypeParam> gaps(
+      HeadsOf(7, 1, 6, 0),
+      {{.query_begin = 65, .num_queries = 70, .key_begin = 2, .num_keys = 60, .key_position = 1},
+       {.query_begin = 3, .num_queries = 9, .key_begin = 70, .num_keys = 9}},
+      200, 80);
+  gaps.AddSinks();
+  gaps.sinks.at(0, 3) = -std::numeric_limits<C>::infinity();
+  ExpectReferenceBits(gaps, "rows of no segment");
+}
+
 TYPED_TEST(AttentionBits, EqualsTheReferenceOnInfinitiesNansZerosAndSubnormals) {
   const Case c = {{100, 60}, 4, 2, 18, 33};
   for (const int which : {0, 1, 2, 3}) {
@@ -120,8 +149,9 @@ TYPED_TEST(AttentionBits, EqualsTheReferenceOnSignedZeros) {
 }
 
 template <typename T>
-std::uint64_t Checksum() {
+std::uint64_t Checksum(bool with_sinks) {
   AttentionProblem<T> problem = ProblemOf<T>({{150, 1, 70}, 6, 2, 34, 90}, Layout::kContiguous);
+  if (with_sinks) problem.AddSinks();
   ThreadPool pool(2);
   problem.Forward(pool);
   problem.Backward(pool);
@@ -131,13 +161,16 @@ std::uint64_t Checksum() {
   AddToChecksum(sum, problem.dq.view());
   AddToChecksum(sum, problem.dk.view());
   AddToChecksum(sum, problem.dv.view());
+  AddToChecksum(sum, problem.d_sinks.view());  // nothing without sinks
   return sum.value();
 }
 
 // Every machine and instruction set. A change of these numbers is a change of kContractVersion.
 TEST(AttentionGolden, BitsOnRecord) {
-  EXPECT_EQ(Checksum<float>(), 2880272114744953257u);
-  EXPECT_EQ(Checksum<BFloat16>(), 16202840279283729196u);
+  EXPECT_EQ(Checksum<float>(false), 2880272114744953257u);
+  EXPECT_EQ(Checksum<BFloat16>(false), 16202840279283729196u);
+  EXPECT_EQ(Checksum<float>(true), 3522496422728104846u);
+  EXPECT_EQ(Checksum<BFloat16>(true), 657873461122046915u);
 }
 
 }  // namespace

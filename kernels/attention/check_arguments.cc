@@ -24,4 +24,9 @@ void CheckArguments(const Attention& op, absl::Span<const AttentionSegment> segm
   }
 }
 
+void CheckSinks(const Attention& op, std::size_t sinks) {
+  HW_CHECK(sinks == 0 || static_cast<std::int64_t>(sinks) == op.query_heads)
+      << sinks << " sinks for " << op.query_heads << " query heads";
+}
+
 }  // namespace headwise::attention

@@ -2,6 +2,7 @@
 #ifndef HEADWISE_KERNELS_ATTENTION_CHECK_ARGUMENTS_H_
 #define HEADWISE_KERNELS_ATTENTION_CHECK_ARGUMENTS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/types/span.h"
@@ -16,6 +17,9 @@ namespace headwise::attention {
 void CheckArguments(const Attention& op, absl::Span<const AttentionSegment> segments,
                     std::int64_t query_rows, std::int64_t query_width, std::int64_t key_rows,
                     std::int64_t key_width);
+
+// Fails an HW_CHECK unless there is a sink for every query head, or none at all.
+void CheckSinks(const Attention& op, std::size_t sinks);
 
 template <typename T, typename U>
 void CheckSameShape(const RowSpan<T>& a, const RowSpan<U>& b, const char* names) {

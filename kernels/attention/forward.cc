@@ -102,6 +102,7 @@ template <typename T>
 struct ForwardArguments {
   const Attention& op;
   RowSpan<const T> q, k, v;
+  absl::Span<const Compute<T>> sinks;
   RowSpan<T> o;
   RowSpan<Compute<T>> log_sum_exp;
 };
@@ -129,6 +130,7 @@ class ForwardTask {
 
   void Run() {
     std::fill_n(softmax_, num_blocks(), RunningSoftmax<C>());
+    if (!args_.sinks.empty()) StartWithSinks();
     std::fill_n(sums_, rows_ * dim_, C{0});
     // What is loaded and not used should at least not be slow: memory may hold subnormals.
     std::fill_n(keys_, (group_.head_dim() + 1) * kTileKeys, C{0});
@@ -146,6 +148,18 @@ class ForwardTask {
 
  private:
   std::int64_t num_blocks() const { return (rows_ + kLanes - 1) / kLanes; }
+
+  // Every row has seen one score, its head's sink, of a key whose value is zero.
+  void StartWithSinks() {
+    for (std::int64_t block = 0; block < num_blocks(); ++block) {
+      C sink[kLanes];
+      for (std::int64_t r = 0; r < kLanes; ++r) {
+        const std::int64_t row = block * kLanes + r;
+        sink[r] = row < rows_ ? args_.sinks[group_.HeadOf(row_begin_ + row)] : -kInfinity<C>;
+      }
+      softmax_[block] = {Load(sink), C{1}};
+    }
+  }
 
   // All rows and the keys at `positions` of a tile.
   void RunTile(std::int64_t tile, StepRange positions) {
@@ -191,9 +205,9 @@ class ForwardTask {
 
   void StoreRow(std::int64_t r) {
     const std::int64_t row = row_begin_ + r;
-    const bool blind = group_.KeysOf(group_.PositionOf(row)).empty();
     const RunningSoftmax<C>& softmax = softmax_[r / kLanes];
     const C sum = softmax.sum[r % kLanes];
+    const bool blind = sum == 0;  // a score that was seen adds one, or NaN
     group_.StoreHead<T>(sums_ + r * dim_, blind ? C{0} : C{1} / sum,
                         group_.QueryHead(args_.o, row));
     if (args_.log_sum_exp.data != nullptr) {
@@ -219,11 +233,13 @@ class ForwardTask {
 
 template <typename T>
 void AttentionForward(const Attention& op, absl::Span<const AttentionSegment> segments,
-                      RowSpan<const T> q, RowSpan<const T> k, RowSpan<const T> v, RowSpan<T> o,
+                      RowSpan<const T> q, RowSpan<const T> k, RowSpan<const T> v,
+                      absl::Span<const Compute<T>> sinks, RowSpan<T> o,
                       RowSpan<Compute<T>> log_sum_exp, ThreadPool& pool) {
   attention::CheckArguments(op, segments, q.rows, q.width, k.rows, k.width);
   attention::CheckSameShape(q, o, "q and o");
   attention::CheckSameShape(k, v, "k and v");
+  attention::CheckSinks(op, sinks.size());
   if (log_sum_exp.data != nullptr) {
     HW_CHECK_EQ(log_sum_exp.rows, q.rows) << "tokens of log_sum_exp";
     HW_CHECK_EQ(log_sum_exp.width, op.query_heads) << "heads of log_sum_exp";
@@ -249,7 +265,7 @@ void AttentionForward(const Attention& op, absl::Span<const AttentionSegment> se
   // The long ones first, so that threads finish together.
   std::stable_sort(tasks.begin(), tasks.end(),
                    [](const Task& a, const Task& b) { return a.cost > b.cost; });
-  const attention::ForwardArguments<T> args = {op, q, k, v, o, log_sum_exp};
+  const attention::ForwardArguments<T> args = {op, q, k, v, sinks, o, log_sum_exp};
   pool.ParallelFor(static_cast<std::int64_t>(tasks.size()), [&](std::int64_t i) {
     const Task& task = tasks[i];
     const attention::Group group(op, *task.segment, task.kv_head);
@@ -257,10 +273,11 @@ void AttentionForward(const Attention& op, absl::Span<const AttentionSegment> se
   });
 }
 
-#define HEADWISE_ATTENTION_INSTANTIATE(T)                                                          \
-  template void AttentionForward(const Attention&, absl::Span<const AttentionSegment>,             \
-                                 RowSpan<const T>, RowSpan<const T>, RowSpan<const T>, RowSpan<T>, \
-                                 RowSpan<Compute<T>>, ThreadPool&);
+#define HEADWISE_ATTENTION_INSTANTIATE(T)                                                       \
+  template void AttentionForward(const Attention&, absl::Span<const AttentionSegment>,          \
+                                 RowSpan<const T>, RowSpan<const T>, RowSpan<const T>,          \
+                                 absl::Span<const Compute<T>>, RowSpan<T>, RowSpan<Compute<T>>, \
+                                 ThreadPool&);
 HEADWISE_ATTENTION_INSTANTIATE(float)
 HEADWISE_ATTENTION_INSTANTIATE(BFloat16)
 HEADWISE_ATTENTION_INSTANTIATE(double)

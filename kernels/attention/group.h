@@ -39,6 +39,7 @@ class Group {
   std::int64_t vectors() const { return padded_dim() / kLanes; }
 
   std::int64_t PositionOf(std::int64_t row) const { return segment_.query_position + row / heads_; }
+  std::int64_t HeadOf(std::int64_t row) const { return kv_head_ * heads_ + row % heads_; }
 
   // Positions of the keys that are there and that the query at `position` sees.
   StepRange KeysOf(std::int64_t position) const {
@@ -110,8 +111,6 @@ class Group {
   }
 
  private:
-  std::int64_t HeadOf(std::int64_t row) const { return kv_head_ * heads_ + row % heads_; }
-
   const Attention& op_;
   const AttentionSegment& segment_;
   std::int64_t kv_head_, heads_;

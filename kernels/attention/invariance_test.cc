@@ -1,6 +1,7 @@
 // A query's bits depend on its own segment, position and keys, and on nothing else: not on how a
 // sequence is fed, what was evicted, which other segments run beside it, or what they hold.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -32,6 +33,7 @@ TYPED_TEST(AttentionInvariance, ChunkedPrefillAndDecodeEqualTheFullForward) {
   for (const std::int64_t window : {0, 40, 64}) {
     const Attention op = HeadsOf(6, 2, 18, window);
     AttentionProblem<TypeParam> full(op, Documents({kTokens}), kTokens, kTokens);
+    full.AddSinks();
     full.Forward(pool);
     std::int64_t position = 0;
     for (const std::int64_t chunk : {50, 1, 63, 1, 1, 80, 1, 3}) {
@@ -54,6 +56,8 @@ TYPED_TEST(AttentionInvariance, ChunkedPrefillAndDecodeEqualTheFullForward) {
                                       .key_position = 0};
       AttentionProblem<TypeParam> part(op, {other, mine}, chunk + 4, end - oldest + 11,
                                        Layout::kStrided);
+      part.sinks = full.sinks;
+      part.d_sinks = full.d_sinks;
       for (std::int64_t i = 0; i < chunk; ++i) CopyRow(full.q, position + i, part.q, 2 + i);
       for (std::int64_t j = oldest; j < end; ++j) {
         CopyRow(full.k, j, part.k, 11 + j - oldest);
@@ -194,13 +198,34 @@ TYPED_TEST(AttentionInvariance, RowsOfNoSegmentAreNeitherReadNorWritten) {
   }
 }
 
+// d_sinks is summed over rows: not over segments, in whatever order they come, and not over rows of
+// none.
+TYPED_TEST(AttentionInvariance, SinkGradientsDoNotDependOnTheOrderOfSegments) {
+  std::vector<AttentionSegment> segments = Documents({70, 1, 90, 33});
+  segments.erase(segments.begin() + 1);
+  AttentionProblem<TypeParam> first(HeadsOf(4, 2, 18, 0), segments, 194, 194);
+  first.AddSinks();
+  AttentionProblem<TypeParam> second = first;
+  std::reverse(second.segments.begin(), second.segments.end());
+  const TypeParam nan = Narrow<TypeParam>(std::numeric_limits<float>::quiet_NaN());
+  for (TestMatrix<TypeParam>* m : {&second.q, &second.d_o, &second.o}) m->at(70, 3) = nan;
+  second.log_sum_exp.at(70, 0) = std::numeric_limits<float>::quiet_NaN();
+  ThreadPool one(1), three(3);
+  first.Forward(one);
+  first.Backward(one);
+  second.Forward(three);
+  second.Backward(three);
+  ExpectSameBits<float>(second.d_sinks.view(), first.d_sinks.view(), "d_sinks");
+  EXPECT_TRUE(std::isfinite(first.d_sinks.at(0, 0)));
+}
+
 TYPED_TEST(AttentionInvariance, LogSumExpMayBeLeftOut) {
   ThreadPool pool(1);
   AttentionProblem<TypeParam> with(HeadsOf(4, 2, 18, 0), Documents({70}), 70, 70);
   AttentionProblem<TypeParam> without = with;
   with.Forward(pool);
   AttentionForward<TypeParam>(without.op, without.segments, without.q.view(), without.k.view(),
-                              without.v.view(), without.o.span(), {}, pool);
+                              without.v.view(), {}, without.o.span(), {}, pool);
   ExpectSameBits<TypeParam>(without.o.view(), with.o.view(), "o");
 }
 

@@ -37,8 +37,12 @@ void ExpectDefinition(const AttentionProblem<T>& p, const std::vector<int>& docu
         }
         score[j] = dot * op.scale;
       }
-      const double max = *std::max_element(score.begin(), score.end());
+      double max = *std::max_element(score.begin(), score.end());
       double sum = 0;
+      if (p.sinks.width() != 0) {
+        max = std::max<double>(max, p.sinks.at(0, h));
+        sum = std::exp(p.sinks.at(0, h) - max);
+      }
       for (const double s : score) sum += std::exp(s - max);
       ASSERT_NEAR(p.log_sum_exp.at(i, h), max + std::log(sum), tolerance * 10) << what;
       for (std::int64_t d = 0; d < dim; ++d) {
@@ -72,8 +76,27 @@ TYPED_TEST(AttentionMeaning, EqualsTheSoftmaxOfTheDefinition) {
     AttentionProblem<TypeParam> p(HeadsOf(6, 2, 18, window), Documents(lengths), 142, 142);
     p.Forward(pool);
     ExpectDefinition(p, document, this->Tolerance(), "window " + std::to_string(window));
+    p.AddSinks();
+    p.Forward(pool);
+    ExpectDefinition(p, document, this->Tolerance(), "sinks, window " + std::to_string(window));
     if (this->HasFatalFailure()) return;
   }
+}
+
+// A sink of -infinity is no sink, to the bit.
+TYPED_TEST(AttentionMeaning, SinksOfMinusInfinityAreNone) {
+  ThreadPool pool(2);
+  AttentionProblem<TypeParam> none(HeadsOf(6, 2, 18, 30), Documents({70, 66}), 136, 136);
+  AttentionProblem<TypeParam> infinite = none;
+  infinite.AddSinks();
+  for (std::int64_t h = 0; h < 6; ++h) infinite.sinks.at(0, h) = -kInfinity;
+  for (AttentionProblem<TypeParam>* p : {&none, &infinite}) {
+    p->Forward(pool);
+    p->Backward(pool);
+  }
+  for (std::int64_t h = 0; h < 6; ++h) EXPECT_EQ(infinite.d_sinks.at(0, h), 0);
+  none.d_sinks = infinite.d_sinks;
+  infinite.ExpectSameOutputs(none, "sinks of -infinity");
 }
 
 TEST(AttentionGradients, EqualDifferencesInDouble) {
@@ -94,6 +117,28 @@ TEST(AttentionGradients, EqualDifferencesInDouble) {
     ExpectGradient(p.k, p.dk.view(), loss, "dk");
     ExpectGradient(p.v, p.dv.view(), loss, "dv");
   }
+}
+
+// Two tiles of rows, so that the sums of d_sinks meet. The probabilities and the differences know the
+// sink through log_sum_exp.
+TEST(AttentionGradients, EqualDifferencesWithSinks) {
+  ThreadPool pool(1);
+  AttentionProblem<double> p(HeadsOf(4, 2, 3, 5), Documents({13, 1, 55}), 69, 69);
+  p.AddSinks();
+  const auto loss = [&] {
+    p.Forward(pool);
+    double sum = 0;
+    for (std::int64_t r = 0; r < p.o.rows(); ++r) {
+      for (std::int64_t c = 0; c < p.o.width(); ++c) sum += p.o.at(r, c) * p.d_o.at(r, c);
+    }
+    return sum;
+  };
+  loss();
+  p.Backward(pool);
+  ExpectGradient(p.sinks, p.d_sinks.view(), loss, "d_sinks");
+  ExpectGradient(p.q, p.dq.view(), loss, "dq");
+  ExpectGradient(p.k, p.dk.view(), loss, "dk");
+  ExpectGradient(p.v, p.dv.view(), loss, "dv");
 }
 
 // More than one tile, so that gradients meet across tiles and blocks of rows.
@@ -149,7 +194,14 @@ TYPED_TEST(AttentionMeaning, QueryWithoutKeysGivesZeros) {
                                     .key_position = 5}},
                                   3, 4);
     p.Forward(pool);
+    EXPECT_EQ(p.log_sum_exp.at(1, 0), -std::numeric_limits<Compute<TypeParam>>::infinity());
+    p.AddSinks();
+    p.Forward(pool);
     p.Backward(pool);
+    for (std::int64_t h = 0; h < 2; ++h) {
+      EXPECT_EQ(p.log_sum_exp.at(1, h), p.sinks.at(0, h));
+      EXPECT_EQ(p.d_sinks.at(0, h), 0);
+    }
     for (std::int64_t i = 0; i < p.o.width(); ++i) {
       EXPECT_EQ(Widen(p.o.at(1, i)), 0);
       EXPECT_EQ(Widen(p.dq.at(1, i)), 0);
@@ -158,7 +210,6 @@ TYPED_TEST(AttentionMeaning, QueryWithoutKeysGivesZeros) {
       EXPECT_EQ(Widen(p.dk.at(j, 0)), 0);
       EXPECT_EQ(Widen(p.dv.at(j, 0)), 0);
     }
-    EXPECT_EQ(p.log_sum_exp.at(1, 0), -std::numeric_limits<Compute<TypeParam>>::infinity());
   }
 }
 
@@ -169,6 +220,9 @@ TEST(AttentionDeathTest, ShapesThatDoNotFit) {
   EXPECT_DEATH(heads.Forward(pool), "4 query heads over 3 kv heads");
   AttentionProblem<float> rows(HeadsOf(4, 2, 8, 0), Documents({4}), 3, 4);
   EXPECT_DEATH(rows.Forward(pool), "queries 0 \\+ 4 of 3");
+  AttentionProblem<float> sinks(HeadsOf(4, 2, 8, 0), Documents({3}), 3, 3);
+  sinks.sinks = sinks.d_sinks = TestMatrix<float>(1, 2);
+  EXPECT_DEATH(sinks.Forward(pool), "2 sinks for 4 query heads");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/common/math.h"
+#include "kernels/common/reductions.h"
 #include "kernels/common/simd.h"
 
 namespace headwise {
@@ -14,6 +15,8 @@ namespace {
 
 constexpr std::int64_t kTileKeys = 64;
 constexpr std::int64_t kSumLanes = 16;
+template <typename C>
+constexpr C kInfinity = std::numeric_limits<C>::infinity();
 
 // q . k, one chain from +0 over ascending d.
 template <typename T>
@@ -70,21 +73,28 @@ struct Reader {
   }
 };
 
+bool InSomeSegment(absl::Span<const AttentionSegment> segments, std::int64_t row) {
+  return std::any_of(segments.begin(), segments.end(), [&](const AttentionSegment& s) {
+    return row >= s.query_begin && row < s.query_begin + s.num_queries;
+  });
+}
+
 }  // namespace
 
 template <typename T>
 void AttentionForwardReference(const Attention& op, absl::Span<const AttentionSegment> segments,
                                RowSpan<const T> q, RowSpan<const T> k, RowSpan<const T> v,
-                               RowSpan<T> o, RowSpan<Compute<T>> log_sum_exp) {
+                               absl::Span<const Compute<T>> sinks, RowSpan<T> o,
+                               RowSpan<Compute<T>> log_sum_exp) {
   using C = Compute<T>;
-  const C infinity = std::numeric_limits<C>::infinity();
   const C scale = static_cast<C>(op.scale);
   for (const AttentionSegment& segment : segments) {
     const Reader at{op, segment};
     for (std::int64_t i = segment.query_position; i < at.query_end(); ++i) {
       for (std::int64_t h = 0; h < op.query_heads; ++h) {
         const std::int64_t g = h / (op.query_heads / op.kv_heads);
-        C max = -infinity, sum = 0;
+        C max = sinks.empty() ? -kInfinity<C> : sinks[h];
+        C sum = sinks.empty() ? 0 : 1;
         std::vector<C> weighted(op.head_dim, 0);
         for (std::int64_t tile = 0; tile <= i; tile += kTileKeys) {
           std::vector<std::int64_t> keys;
@@ -94,7 +104,7 @@ void AttentionForwardReference(const Attention& op, absl::Span<const AttentionSe
           }
           if (keys.empty()) continue;
           std::vector<C> score;
-          C tile_max = -infinity;
+          C tile_max = -kInfinity<C>;
           for (const std::int64_t j : keys) {
             score.push_back(Dot(at.Query(q, i, h), at.Key(k, j, g), op.head_dim) * scale);
             tile_max = Max(tile_max, score.back());
@@ -113,13 +123,13 @@ void AttentionForwardReference(const Attention& op, absl::Span<const AttentionSe
           sum = std::fma(sum, factor, HalvingTree(lane));
           max = new_max;
         }
-        const bool blind = max == -infinity && sum == 0;
+        const bool blind = max == -kInfinity<C> && sum == 0;
         const C inverse = blind ? C{0} : C{1} / sum;
         for (std::int64_t d = 0; d < op.head_dim; ++d) {
           at.Query(o, i, h)[d] = Narrow<T>(weighted[d] * inverse);
         }
         if (log_sum_exp.data != nullptr) {
-          at.OfQuery(log_sum_exp, i, h) = blind ? -infinity : max + Log(sum);
+          at.OfQuery(log_sum_exp, i, h) = blind ? -kInfinity<C> : max + Log(sum);
         }
       }
     }
@@ -129,11 +139,24 @@ void AttentionForwardReference(const Attention& op, absl::Span<const AttentionSe
 template <typename T>
 void AttentionBackwardReference(const Attention& op, absl::Span<const AttentionSegment> segments,
                                 RowSpan<const T> q, RowSpan<const T> k, RowSpan<const T> v,
-                                RowSpan<const T> o, RowSpan<const Compute<T>> log_sum_exp,
-                                RowSpan<const T> d_o, RowSpan<T> dq, RowSpan<T> dk, RowSpan<T> dv) {
+                                absl::Span<const Compute<T>> sinks, RowSpan<const T> o,
+                                RowSpan<const Compute<T>> log_sum_exp, RowSpan<const T> d_o,
+                                RowSpan<T> dq, RowSpan<T> dk, RowSpan<T> dv,
+                                absl::Span<Compute<T>> d_sinks) {
   using C = Compute<T>;
   const C scale = static_cast<C>(op.scale);
   const std::int64_t heads = op.query_heads / op.kv_heads;
+  for (std::size_t h = 0; h < d_sinks.size(); ++h) {
+    std::vector<C> of_tile((q.rows + kTokenTile - 1) / kTokenTile, 0);
+    for (std::int64_t t = 0; t < q.rows; ++t) {
+      if (!InSomeSegment(segments, t) || log_sum_exp.row(t)[h] == -kInfinity<C>) continue;
+      const std::int64_t at = h * op.head_dim;
+      const C delta = DotInLanes(d_o.row(t) + at, o.row(t) + at, op.head_dim);
+      C& sum = of_tile[t / kTokenTile];
+      sum = std::fma(-Exp(sinks[h] - log_sum_exp.row(t)[h]), delta, sum);
+    }
+    d_sinks[h] = AdjacentPairTree<C>(of_tile);
+  }
   for (const AttentionSegment& segment : segments) {
     const Reader at{op, segment};
     // The probability of a key and the gradient of its score (before `scale`).
@@ -182,14 +205,14 @@ void AttentionBackwardReference(const Attention& op, absl::Span<const AttentionS
   }
 }
 
-#define HEADWISE_ATTENTION_INSTANTIATE(T)                                                        \
-  template void AttentionForwardReference(const Attention&, absl::Span<const AttentionSegment>,  \
-                                          RowSpan<const T>, RowSpan<const T>, RowSpan<const T>,  \
-                                          RowSpan<T>, RowSpan<Compute<T>>);                      \
-  template void AttentionBackwardReference(const Attention&, absl::Span<const AttentionSegment>, \
-                                           RowSpan<const T>, RowSpan<const T>, RowSpan<const T>, \
-                                           RowSpan<const T>, RowSpan<const Compute<T>>,          \
-                                           RowSpan<const T>, RowSpan<T>, RowSpan<T>, RowSpan<T>);
+#define HEADWISE_ATTENTION_INSTANTIATE(T)                                                          \
+  template void AttentionForwardReference(                                                         \
+      const Attention&, absl::Span<const AttentionSegment>, RowSpan<const T>, RowSpan<const T>,    \
+      RowSpan<const T>, absl::Span<const Compute<T>>, RowSpan<T>, RowSpan<Compute<T>>);            \
+  template void AttentionBackwardReference(                                                        \
+      const Attention&, absl::Span<const AttentionSegment>, RowSpan<const T>, RowSpan<const T>,    \
+      RowSpan<const T>, absl::Span<const Compute<T>>, RowSpan<const T>, RowSpan<const Compute<T>>, \
+      RowSpan<const T>, RowSpan<T>, RowSpan<T>, RowSpan<T>, absl::Span<Compute<T>>);
 HEADWISE_ATTENTION_INSTANTIATE(float)
 HEADWISE_ATTENTION_INSTANTIATE(BFloat16)
 HEADWISE_ATTENTION_INSTANTIATE(double)

@@ -14,14 +14,17 @@ namespace headwise {
 template <typename T>
 void AttentionForwardReference(const Attention& op, absl::Span<const AttentionSegment> segments,
                                RowSpan<const T> q, RowSpan<const T> k, RowSpan<const T> v,
-                               RowSpan<T> o, RowSpan<Compute<T>> log_sum_exp);
+                               absl::Span<const Compute<T>> sinks, RowSpan<T> o,
+                               RowSpan<Compute<T>> log_sum_exp);
 
 // As AttentionBackward.
 template <typename T>
 void AttentionBackwardReference(const Attention& op, absl::Span<const AttentionSegment> segments,
                                 RowSpan<const T> q, RowSpan<const T> k, RowSpan<const T> v,
-                                RowSpan<const T> o, RowSpan<const Compute<T>> log_sum_exp,
-                                RowSpan<const T> d_o, RowSpan<T> dq, RowSpan<T> dk, RowSpan<T> dv);
+                                absl::Span<const Compute<T>> sinks, RowSpan<const T> o,
+                                RowSpan<const Compute<T>> log_sum_exp, RowSpan<const T> d_o,
+                                RowSpan<T> dq, RowSpan<T> dk, RowSpan<T> dv,
+                                absl::Span<Compute<T>> d_sinks);
 
 }  // namespace headwise
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "core/dtype/dtype.h"
 #include "gtest/gtest.h"
 #include "kernels/attention/attention.h"
@@ -53,28 +54,38 @@ struct AttentionProblem {
         dq(q),
         dk(k),
         dv(k),
-        log_sum_exp(queries, op.query_heads, layout) {
+        log_sum_exp(queries, op.query_heads, layout),
+        sinks(1, 0),
+        d_sinks(1, 0) {
     Fill(q, 1, 2.0);
     Fill(k, 2, 2.0);
     Fill(v, 3);
     Fill(d_o, 4);
   }
 
+  // A sink for every head, of the size of the scores.
+  void AddSinks() {
+    sinks = d_sinks = TestMatrix<C>(1, op.query_heads);
+    Fill(sinks, 5, 2.0);
+  }
+
   void Forward(ThreadPool& pool) {
-    AttentionForward<T>(op, segments, q.view(), k.view(), v.view(), o.span(), log_sum_exp.span(),
-                        pool);
+    AttentionForward<T>(op, segments, q.view(), k.view(), v.view(), Sinks(), o.span(),
+                        log_sum_exp.span(), pool);
   }
   void Backward(ThreadPool& pool) {
-    AttentionBackward<T>(op, segments, q.view(), k.view(), v.view(), o.view(), log_sum_exp.view(),
-                         d_o.view(), dq.span(), dk.span(), dv.span(), pool);
+    AttentionBackward<T>(op, segments, q.view(), k.view(), v.view(), Sinks(), o.view(),
+                         log_sum_exp.view(), d_o.view(), dq.span(), dk.span(), dv.span(),
+                         SinkGradients(), pool);
   }
   void ForwardReference() {
-    AttentionForwardReference<T>(op, segments, q.view(), k.view(), v.view(), o.span(),
+    AttentionForwardReference<T>(op, segments, q.view(), k.view(), v.view(), Sinks(), o.span(),
                                  log_sum_exp.span());
   }
   void BackwardReference() {
-    AttentionBackwardReference<T>(op, segments, q.view(), k.view(), v.view(), o.view(),
-                                  log_sum_exp.view(), d_o.view(), dq.span(), dk.span(), dv.span());
+    AttentionBackwardReference<T>(op, segments, q.view(), k.view(), v.view(), Sinks(), o.view(),
+                                  log_sum_exp.view(), d_o.view(), dq.span(), dk.span(), dv.span(),
+                                  SinkGradients());
   }
 
   // Outputs equal in every bit, rows of no segment included.
@@ -84,18 +95,26 @@ struct AttentionProblem {
     ExpectSameBits(dq.view(), expected.dq.view(), what + ": dq");
     ExpectSameBits(dk.view(), expected.dk.view(), what + ": dk");
     ExpectSameBits(dv.view(), expected.dv.view(), what + ": dv");
+    ExpectSameBits(d_sinks.view(), expected.d_sinks.view(), what + ": d_sinks");
     o.ExpectGapsUntouched();
     log_sum_exp.ExpectGapsUntouched();
     dq.ExpectGapsUntouched();
     dk.ExpectGapsUntouched();
     dv.ExpectGapsUntouched();
+    d_sinks.ExpectGapsUntouched();
   }
+
+  absl::Span<const C> Sinks() const {
+    return absl::MakeConstSpan(sinks.view().data, sinks.width());
+  }
+  absl::Span<C> SinkGradients() { return absl::MakeSpan(d_sinks.span().data, d_sinks.width()); }
 
   Attention op;
   std::vector<AttentionSegment> segments;
   TestMatrix<T> q, k, v, d_o;
   TestMatrix<T> o, dq, dk, dv;
   TestMatrix<C> log_sum_exp;
+  TestMatrix<C> sinks, d_sinks;  // [1, H], or [1, 0] for none
 };
 
 }  // namespace headwise

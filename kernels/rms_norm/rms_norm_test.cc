@@ -16,10 +16,11 @@ constexpr RmsNorm kStyles[] = {
     {.style = RmsNormStyle::kWeighted, .epsilon = 1e-6f},
     {.style = RmsNormStyle::kGainCentered, .epsilon = 1e-5f, .centre = 1.25f},
     {.style = RmsNormStyle::kScaleless, .epsilon = 1e-8f},
+    {.style = RmsNormStyle::kInputScaled, .epsilon = 1e-5f, .centre = 1.25f},
 };
 
 std::string Name(const RmsNorm& op) {
-  const char* const names[] = {"weighted", "gain-centred", "scaleless"};
+  const char* const names[] = {"weighted", "gain-centred", "scaleless", "input-scaled"};
   return names[static_cast<int>(op.style)];
 }
 
@@ -34,28 +35,44 @@ C TreeOf64(C* p) {
   return p[0];
 }
 
-template <typename T>
-Compute<T> ReferenceR(const RmsNorm& op, const T* x, std::int64_t n) {
-  using C = Compute<T>;
-  C p[64] = {};
-  for (std::int64_t i = 0; i < n; ++i) p[i % 64] = std::fma(Widen(x[i]), Widen(x[i]), p[i % 64]);
-  const C v = TreeOf64(p) / C(n) + C(op.epsilon);
-  return C(1.0 / std::sqrt(double(v)));
-}
-
 template <typename C>
 C Scaled(const RmsNorm& op, C x, const std::vector<C>& weight, std::int64_t i) {
   if (op.style == RmsNormStyle::kScaleless) return x;
   return x * (op.style == RmsNormStyle::kWeighted ? weight[i] : C(op.centre) + weight[i]);
 }
 
+// u, what is normalised, and the scale of what was.
+template <typename T>
+std::vector<Compute<T>> Inputs(const RmsNorm& op, const T* x, std::int64_t n,
+                               const std::vector<Compute<T>>& weight) {
+  std::vector<Compute<T>> u;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const bool scaled = op.style == RmsNormStyle::kInputScaled;
+    u.push_back(scaled ? Widen(Narrow<T>(Scaled(op, Widen(x[i]), weight, i))) : Widen(x[i]));
+  }
+  return u;
+}
+template <typename C>
+C ScaledAfter(const RmsNorm& op, C v, const std::vector<C>& weight, std::int64_t i) {
+  return op.style == RmsNormStyle::kInputScaled ? v : Scaled(op, v, weight, i);
+}
+
+template <typename C>
+C ReferenceR(const RmsNorm& op, const std::vector<C>& u) {
+  C p[64] = {};
+  for (std::size_t i = 0; i < u.size(); ++i) p[i % 64] = std::fma(u[i], u[i], p[i % 64]);
+  const C v = TreeOf64(p) / C(u.size()) + C(op.epsilon);
+  return C(1.0 / std::sqrt(double(v)));
+}
+
 template <typename T>
 void ReferenceForward(const RmsNorm& op, RowSpan<const T> x, const std::vector<Compute<T>>& weight,
                       RowSpan<T> y) {
   for (std::int64_t t = 0; t < x.rows; ++t) {
-    const Compute<T> r = ReferenceR(op, x.row(t), x.width);
+    const std::vector<Compute<T>> u = Inputs(op, x.row(t), x.width, weight);
+    const Compute<T> r = ReferenceR(op, u);
     for (std::int64_t i = 0; i < x.width; ++i) {
-      y.row(t)[i] = Narrow<T>(Scaled(op, Widen(x.row(t)[i]) * r, weight, i));
+      y.row(t)[i] = Narrow<T>(ScaledAfter(op, u[i] * r, weight, i));
     }
   }
 }
@@ -67,17 +84,24 @@ void ReferenceBackward(const RmsNorm& op, RowSpan<const T> x, const std::vector<
   std::vector<std::vector<C>> tiles;
   for (std::int64_t t = 0; t < x.rows; ++t) {
     if (t % 64 == 0) tiles.emplace_back(dweight.size(), C(0));
-    const C r = ReferenceR(op, x.row(t), x.width);
+    const std::vector<C> u = Inputs(op, x.row(t), x.width, weight);
+    const C r = ReferenceR(op, u);
     C p[64] = {};
     for (std::int64_t i = 0; i < x.width; ++i) {
-      const C h = Scaled(op, Widen(dy.row(t)[i]), weight, i);
-      p[i % 64] = std::fma(h, Widen(x.row(t)[i]) * r, p[i % 64]);
+      const C h = ScaledAfter(op, Widen(dy.row(t)[i]), weight, i);
+      p[i % 64] = std::fma(h, u[i] * r, p[i % 64]);
     }
     const C c = TreeOf64(p) / C(x.width);
     for (std::int64_t i = 0; i < x.width; ++i) {
-      const C g = Widen(dy.row(t)[i]), xh = Widen(x.row(t)[i]) * r;
-      dx.row(t)[i] = Narrow<T>(r * std::fma(-xh, c, Scaled(op, g, weight, i)));
-      if (!dweight.empty()) tiles.back()[i] = std::fma(g, xh, tiles.back()[i]);
+      const C g = Widen(dy.row(t)[i]), uh = u[i] * r;
+      const C du = r * std::fma(-uh, c, ScaledAfter(op, g, weight, i));
+      if (op.style == RmsNormStyle::kInputScaled) {
+        dx.row(t)[i] = Narrow<T>(Scaled(op, du, weight, i));
+        tiles.back()[i] = std::fma(du, Widen(x.row(t)[i]), tiles.back()[i]);
+        continue;
+      }
+      dx.row(t)[i] = Narrow<T>(du);
+      if (!dweight.empty()) tiles.back()[i] = std::fma(g, uh, tiles.back()[i]);
     }
   }
   std::size_t n = 1;
@@ -238,6 +262,23 @@ TEST(RmsNorm, RowsHaveUnitRootMeanSquare) {
   }
 }
 
+// The gain cannot change the size of a row, only the proportions in it.
+TEST(RmsNorm, InputScaledRowsHaveUnitRootMeanSquareForAnyGain) {
+  TestMatrix<float> x(4, 512), y(4, 512), weight(1, 512);
+  Fill(x, 3, 7.0);
+  Fill(weight, 4, 5.0);
+  ThreadPool pool(1);
+  const RmsNorm op{.style = RmsNormStyle::kInputScaled, .epsilon = 0};
+  RmsNormForward<float>(op, x.view(), absl::MakeConstSpan(weight.view().data, 512), y.span(), pool);
+  for (int t = 0; t < 4; ++t) {
+    double squares = 0;
+    for (int i = 0; i < 512; ++i) squares += double(y.at(t, i)) * y.at(t, i);
+    EXPECT_NEAR(std::sqrt(squares / 512), 1.0, 1e-6);
+    const double gain_0 = 1 + weight.at(0, 0), gain_1 = 1 + weight.at(0, 1);
+    EXPECT_NEAR(y.at(t, 0) * (x.at(t, 1) * gain_1), y.at(t, 1) * (x.at(t, 0) * gain_0), 1e-4);
+  }
+}
+
 TEST(RmsNorm, ARowDoesNotDependOnItsNeighbours) {
   TestMatrix<float> x(130, 100), all(130, 100), one(1, 100);
   Fill(x, 4);
@@ -251,10 +292,10 @@ TEST(RmsNorm, ARowDoesNotDependOnItsNeighbours) {
 }
 
 template <typename T>
-std::uint64_t Golden() {
+std::uint64_t Golden(absl::Span<const RmsNorm> ops) {
   Fnv1a64 sum;
   ThreadPool pool(2);
-  for (const RmsNorm& op : kStyles) {
+  for (const RmsNorm& op : ops) {
     const Case<T> c(op, 150, 203, Layout::kStrided, /*specials=*/false);
     TestMatrix<T> y(150, 203), dx(150, 203);
     TestMatrix<Compute<T>> dw(1, c.w.width());
@@ -268,8 +309,12 @@ std::uint64_t Golden() {
   return sum.value();
 }
 TEST(RmsNorm, BitsAreGolden) {
-  EXPECT_EQ(Golden<float>(), 0x5acf0d0048257c79u);
-  EXPECT_EQ(Golden<BFloat16>(), 0xcd6a040ba5ce9abu);
+  const absl::Span<const RmsNorm> ops = kStyles, scaled_after = ops.subspan(0, 3),
+                                  before = ops.subspan(3);
+  EXPECT_EQ(Golden<float>(scaled_after), 0x5acf0d0048257c79u);
+  EXPECT_EQ(Golden<BFloat16>(scaled_after), 0xcd6a040ba5ce9abu);
+  EXPECT_EQ(Golden<float>(before), 0x69e2d7be9b8b84u);
+  EXPECT_EQ(Golden<BFloat16>(before), 0x4029c33387ca33du);
 }
 
 TEST(RmsNormDeathTest, ShapesMustAgree) {

@@ -1,5 +1,5 @@
 // Bytes moved per second: forward reads two matrices and writes one, backward reads three and
-// writes two. Arguments: threads.
+// writes two. Arguments: threads, clamped.
 //
 //   bazel run //kernels/swiglu:benchmark
 #include "benchmark/benchmark.h"
@@ -33,23 +33,25 @@ template <typename T>
 void BM_Forward(benchmark::State& state) {
   std::vector<T> gate = Values<T>(), up = gate, out = gate;
   ThreadPool pool(static_cast<int>(state.range(0)));
-  for (auto _ : state) SwigluForward<T>(Matrix(gate), Matrix(up), Matrix(out), pool);
+  const Swiglu op = {.clamped = state.range(1) != 0};
+  for (auto _ : state) SwigluForward<T>(op, Matrix(gate), Matrix(up), Matrix(out), pool);
   state.SetBytesProcessed(state.iterations() * 3 * kTokens * kWidth * sizeof(T));
 }
-BENCHMARK_TEMPLATE(BM_Forward, float)->Arg(1)->Arg(2)->UseRealTime();
-BENCHMARK_TEMPLATE(BM_Forward, BFloat16)->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK_TEMPLATE(BM_Forward, float)->Args({1, 0})->Args({2, 0})->Args({2, 1})->UseRealTime();
+BENCHMARK_TEMPLATE(BM_Forward, BFloat16)->Args({1, 0})->Args({2, 0})->Args({2, 1})->UseRealTime();
 
 template <typename T>
 void BM_Backward(benchmark::State& state) {
   std::vector<T> gate = Values<T>(), up = gate, dout = gate, dgate = gate, dup = gate;
   ThreadPool pool(static_cast<int>(state.range(0)));
+  const Swiglu op = {.clamped = state.range(1) != 0};
   for (auto _ : state) {
-    SwigluBackward<T>(Matrix(gate), Matrix(up), Matrix(dout), Matrix(dgate), Matrix(dup), pool);
+    SwigluBackward<T>(op, Matrix(gate), Matrix(up), Matrix(dout), Matrix(dgate), Matrix(dup), pool);
   }
   state.SetBytesProcessed(state.iterations() * 5 * kTokens * kWidth * sizeof(T));
 }
-BENCHMARK_TEMPLATE(BM_Backward, float)->Arg(1)->Arg(2)->UseRealTime();
-BENCHMARK_TEMPLATE(BM_Backward, BFloat16)->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK_TEMPLATE(BM_Backward, float)->Args({1, 0})->Args({2, 0})->Args({2, 1})->UseRealTime();
+BENCHMARK_TEMPLATE(BM_Backward, BFloat16)->Args({1, 0})->Args({2, 0})->Args({2, 1})->UseRealTime();
 
 }  // namespace
 }  // namespace headwise

@@ -12,6 +12,9 @@
 namespace headwise {
 namespace {
 
+constexpr Swiglu kPlain = {};
+constexpr Swiglu kClamped = {.clamped = true, .alpha = 1.702, .limit = 1.25};
+
 // The contract, one element at a time.
 template <typename T>
 struct Reference {
@@ -24,9 +27,36 @@ struct Reference {
     const C g = Widen(gate), s = Sigmoid(g), a = g * s;
     return Narrow<T>((Widen(dout) * Widen(up)) * std::fma(a, Sigmoid(-g), s));
   }
-  static T UpGradient(T gate, T dout) {
+  static T UpGradient(T gate, T, T dout) {
     const C g = Widen(gate);
     return Narrow<T>(Widen(dout) * (g * Sigmoid(g)));
+  }
+};
+
+// The clamped form's.
+template <typename T>
+struct ClampedReference {
+  using C = Compute<T>;
+  const C alpha = static_cast<C>(kClamped.alpha), limit = static_cast<C>(kClamped.limit);
+
+  C ClampGate(T gate) const { return Widen(gate) > limit ? limit : Widen(gate); }
+  C ClampUp(T up) const {
+    const C u = Widen(up);
+    return u > limit ? limit : u < -limit ? -limit : u;
+  }
+  T Forward(T gate, T up) const {
+    const C g = ClampGate(gate);
+    return Narrow<T>((g * Sigmoid(g * alpha)) * (ClampUp(up) + C{1}));
+  }
+  T GateGradient(T gate, T up, T dout) const {
+    if (!(Widen(gate) <= limit)) return Narrow<T>(C{0});
+    const C g = ClampGate(gate), s = Sigmoid(g * alpha), t = Sigmoid(-(g * alpha));
+    return Narrow<T>((Widen(dout) * (ClampUp(up) + C{1})) * std::fma((g * s) * alpha, t, s));
+  }
+  T UpGradient(T gate, T up, T dout) const {
+    if (!(std::abs(Widen(up)) <= limit)) return Narrow<T>(C{0});
+    const C g = ClampGate(gate);
+    return Narrow<T>(Widen(dout) * (g * Sigmoid(g * alpha)));
   }
 };
 
@@ -41,29 +71,37 @@ struct Case {
   TestMatrix<T> gate, up, dout;
 };
 
-template <typename T>
-void ExpectReferenceBits(std::int64_t rows, std::int64_t width, Layout layout, int threads) {
+template <typename T, typename Elements>
+void ExpectBitsOf(const Elements& reference, const Swiglu& op, std::int64_t rows,
+                  std::int64_t width, Layout layout, int threads) {
   const Case<T> c(rows, width, layout);
   TestMatrix<T> out(rows, width, layout), dgate(rows, width, layout), dup(rows, width, layout);
   ThreadPool pool(threads);
-  SwigluForward<T>(c.gate.view(), c.up.view(), out.span(), pool);
-  SwigluBackward<T>(c.gate.view(), c.up.view(), c.dout.view(), dgate.span(), dup.span(), pool);
+  SwigluForward<T>(op, c.gate.view(), c.up.view(), out.span(), pool);
+  SwigluBackward<T>(op, c.gate.view(), c.up.view(), c.dout.view(), dgate.span(), dup.span(), pool);
   TestMatrix<T> expected(rows, width), expected_dgate(rows, width), expected_dup(rows, width);
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t i = 0; i < width; ++i) {
       const T g = c.gate.at(r, i), u = c.up.at(r, i), d = c.dout.at(r, i);
-      expected.at(r, i) = Reference<T>::Forward(g, u);
-      expected_dgate.at(r, i) = Reference<T>::GateGradient(g, u, d);
-      expected_dup.at(r, i) = Reference<T>::UpGradient(g, d);
+      expected.at(r, i) = reference.Forward(g, u);
+      expected_dgate.at(r, i) = reference.GateGradient(g, u, d);
+      expected_dup.at(r, i) = reference.UpGradient(g, u, d);
     }
   }
-  const std::string what = std::to_string(rows) + " x " + std::to_string(width);
+  const std::string what =
+      (op.clamped ? "clamped " : "plain ") + std::to_string(rows) + " x " + std::to_string(width);
   ExpectSameBits(out.view(), expected.view(), "out " + what);
   ExpectSameBits(dgate.view(), expected_dgate.view(), "dgate " + what);
   ExpectSameBits(dup.view(), expected_dup.view(), "dup " + what);
   out.ExpectGapsUntouched();
   dgate.ExpectGapsUntouched();
   dup.ExpectGapsUntouched();
+}
+
+template <typename T>
+void ExpectReferenceBits(std::int64_t rows, std::int64_t width, Layout layout, int threads) {
+  ExpectBitsOf<T>(Reference<T>(), kPlain, rows, width, layout, threads);
+  ExpectBitsOf<T>(ClampedReference<T>(), kClamped, rows, width, layout, threads);
 }
 
 template <typename T>
@@ -85,36 +123,81 @@ TYPED_TEST(SwigluTest, EqualsTheReferenceForOddShapesAndThreads) {
 
 TYPED_TEST(SwigluTest, OutputsMayTakeTheInputsPlace) {
   using T = TypeParam;
-  Case<T> c(9, 77, Layout::kStrided);
-  ThreadPool pool(2);
-  TestMatrix<T> out(9, 77), dgate(9, 77), dup(9, 77);
-  SwigluForward<T>(c.gate.view(), c.up.view(), out.span(), pool);
-  SwigluBackward<T>(c.gate.view(), c.up.view(), c.dout.view(), dgate.span(), dup.span(), pool);
-  Case<T> forward = c;
-  SwigluForward<T>(forward.gate.view(), forward.up.view(), forward.up.span(), pool);
-  ExpectSameBits(forward.up.view(), out.view(), "out in place of up");
-  SwigluBackward<T>(c.gate.view(), c.up.view(), c.dout.view(), c.gate.span(), c.up.span(), pool);
-  ExpectSameBits(c.gate.view(), dgate.view(), "dgate in place of gate");
-  ExpectSameBits(c.up.view(), dup.view(), "dup in place of up");
+  for (const Swiglu& op : {kPlain, kClamped}) {
+    Case<T> c(9, 77, Layout::kStrided);
+    ThreadPool pool(2);
+    TestMatrix<T> out(9, 77), dgate(9, 77), dup(9, 77);
+    SwigluForward<T>(op, c.gate.view(), c.up.view(), out.span(), pool);
+    SwigluBackward<T>(op, c.gate.view(), c.up.view(), c.dout.view(), dgate.span(), dup.span(),
+                      pool);
+    Case<T> forward = c;
+    SwigluForward<T>(op, forward.gate.view(), forward.up.view(), forward.up.span(), pool);
+    ExpectSameBits(forward.up.view(), out.view(), "out in place of up");
+    SwigluBackward<T>(op, c.gate.view(), c.up.view(), c.dout.view(), c.gate.span(), c.up.span(),
+                      pool);
+    ExpectSameBits(c.gate.view(), dgate.view(), "dgate in place of gate");
+    ExpectSameBits(c.up.view(), dup.view(), "dup in place of up");
+  }
 }
 
 TEST(Swiglu, GradientsAreDerivatives) {
-  TestMatrix<double> gate(2, 19), up(2, 19), dout(2, 19), out(2, 19), dgate(2, 19), dup(2, 19);
-  Fill(gate, 1, 6.0);
-  Fill(up, 2);
-  Fill(dout, 3);
-  ThreadPool pool(1);
-  const auto loss = [&] {
-    SwigluForward<double>(gate.view(), up.view(), out.span(), pool);
-    double sum = 0;
-    for (int r = 0; r < 2; ++r) {
-      for (int i = 0; i < 19; ++i) sum += out.at(r, i) * dout.at(r, i);
+  for (const Swiglu& op : {kPlain, kClamped}) {
+    TestMatrix<double> gate(2, 19), up(2, 19), dout(2, 19), out(2, 19), dgate(2, 19), dup(2, 19);
+    Fill(gate, 1, 6.0);
+    Fill(up, 2, 3.0);
+    Fill(dout, 3);
+    for (const TestMatrix<double>* m : {&gate, &up}) {  // differences must not straddle a corner
+      for (int i = 0; i < 38; ++i) {
+        ASSERT_GT(std::abs(std::abs(m->at(i / 19, i % 19)) - kClamped.limit), 3e-3);
+      }
     }
-    return sum;
+    ThreadPool pool(1);
+    const auto loss = [&] {
+      SwigluForward<double>(op, gate.view(), up.view(), out.span(), pool);
+      double sum = 0;
+      for (int r = 0; r < 2; ++r) {
+        for (int i = 0; i < 19; ++i) sum += out.at(r, i) * dout.at(r, i);
+      }
+      return sum;
+    };
+    SwigluBackward<double>(op, gate.view(), up.view(), dout.view(), dgate.span(), dup.span(), pool);
+    ExpectGradient(gate, dgate.view(), loss, "dgate");
+    ExpectGradient(up, dup.view(), loss, "dup");
+  }
+}
+
+// GPT-OSS's constants, at and beyond the corners; the values are the formula's, in double.
+TEST(Swiglu, ClampsAsGptOssDoes) {
+  struct Element {
+    float gate, up, out, dgate, dup;
   };
-  SwigluBackward<double>(gate.view(), up.view(), dout.view(), dgate.span(), dup.span(), pool);
-  ExpectGradient(gate, dgate.view(), loss, "dgate");
-  ExpectGradient(up, dup.view(), loss, "dup");
+  const Element elements[] = {
+      {1.0f, 0.5f, 1.26869365f, 1.60166941f, 0.845795766f},
+      {7.0f, 7.0f, 55.999625f, 8.00058463f, 6.99995313f},  // at the limits gradients pass
+      {-9.0f, 6.0f, -1.40222459e-5f, -2.23078299e-5f, -2.00317799e-6f},  // no lower limit
+      {7.01f, -7.01f, -41.9997188f, 0.0f, 0.0f},
+      {2.0f, -7.0f, -11.6139517f, -6.44289213f, 1.93565862f},
+  };
+  constexpr int kCount = std::size(elements);
+  TestMatrix<float> gate(1, kCount), up(1, kCount), one(1, kCount);
+  for (int i = 0; i < kCount; ++i) {
+    gate.at(0, i) = elements[i].gate;
+    up.at(0, i) = elements[i].up;
+    one.at(0, i) = 1.0f;
+  }
+  TestMatrix<float> out(1, kCount), dgate(1, kCount), dup(1, kCount);
+  ThreadPool pool(1);
+  SwigluForward<float>({.clamped = true}, gate.view(), up.view(), out.span(), pool);
+  SwigluBackward<float>({.clamped = true}, gate.view(), up.view(), one.view(), dgate.span(),
+                        dup.span(), pool);
+  const auto expect = [](float actual, float expected, int i) {
+    EXPECT_NEAR(actual, expected, 2e-6 * std::abs(expected)) << "element " << i;
+  };
+  for (int i = 0; i < kCount; ++i) {
+    expect(out.at(0, i), elements[i].out, i);
+    expect(dgate.at(0, i), elements[i].dgate, i);
+    expect(dup.at(0, i), elements[i].dup, i);
+  }
 }
 
 TEST(Swiglu, GradientKeepsItsPrecisionWhereTheSigmoidSaturates) {
@@ -122,7 +205,8 @@ TEST(Swiglu, GradientKeepsItsPrecisionWhereTheSigmoidSaturates) {
   for (int i = 0; i < 200; ++i) gate.at(0, i) = 0.3f * static_cast<float>(i - 100);
   for (int i = 0; i < 200; ++i) one.at(0, i) = 1.0f;
   ThreadPool pool(1);
-  SwigluBackward<float>(gate.view(), one.view(), one.view(), dgate.span(), dup.span(), pool);
+  SwigluBackward<float>(kPlain, gate.view(), one.view(), one.view(), dgate.span(), dup.span(),
+                        pool);
   for (int i = 0; i < 200; ++i) {
     const double g = gate.at(0, i), s = 1 / (1 + std::exp(-g)), t = 1 / (1 + std::exp(g));
     // Where the derivative crosses zero (g = -1.28) only the terms' precision can be asked for.
@@ -131,12 +215,12 @@ TEST(Swiglu, GradientKeepsItsPrecisionWhereTheSigmoidSaturates) {
 }
 
 template <typename T>
-std::uint64_t Golden() {
+std::uint64_t Golden(const Swiglu& op) {
   const Case<T> c(33, 211, Layout::kStrided);
   TestMatrix<T> out(33, 211), dgate(33, 211), dup(33, 211);
   ThreadPool pool(2);
-  SwigluForward<T>(c.gate.view(), c.up.view(), out.span(), pool);
-  SwigluBackward<T>(c.gate.view(), c.up.view(), c.dout.view(), dgate.span(), dup.span(), pool);
+  SwigluForward<T>(op, c.gate.view(), c.up.view(), out.span(), pool);
+  SwigluBackward<T>(op, c.gate.view(), c.up.view(), c.dout.view(), dgate.span(), dup.span(), pool);
   Fnv1a64 sum;
   AddToChecksum(sum, out.view());
   AddToChecksum(sum, dgate.view());
@@ -144,14 +228,19 @@ std::uint64_t Golden() {
   return sum.value();
 }
 TEST(Swiglu, BitsAreGolden) {
-  EXPECT_EQ(Golden<float>(), 0x5642bf3c1c2fe552u);
-  EXPECT_EQ(Golden<BFloat16>(), 0x86db6e7df5e7ad6au);
+  EXPECT_EQ(Golden<float>(kPlain), 0x5642bf3c1c2fe552u);
+  EXPECT_EQ(Golden<BFloat16>(kPlain), 0x86db6e7df5e7ad6au);
+  EXPECT_EQ(Golden<float>(kClamped), 0x19e0e70cc352ce18u);
+  EXPECT_EQ(Golden<BFloat16>(kClamped), 0xd0ef5e090f456ce8u);
 }
 
 TEST(SwigluDeathTest, ShapesMustAgree) {
   TestMatrix<float> a(3, 8), b(3, 9);
   ThreadPool pool(1);
-  EXPECT_DEATH(SwigluForward<float>(a.view(), b.view(), a.span(), pool), "9 vs 8");
+  EXPECT_DEATH(SwigluForward<float>(kPlain, a.view(), b.view(), a.span(), pool), "9 vs 8");
+  EXPECT_DEATH(
+      SwigluForward<float>({.clamped = true, .limit = 0}, a.view(), a.view(), a.span(), pool),
+      "limit 0");
 }
 
 }  // namespace

@@ -24,6 +24,8 @@ inline CLI::Validator NotEmpty() {
 
 void AddTrainCommand(CLI::App& app, Action* action);
 void AddGenerateCommand(CLI::App& app, Action* action);
+void AddEvalCommand(CLI::App& app, Action* action);
+void AddConvertCommand(CLI::App& app, Action* action);
 void AddInfoCommand(CLI::App& app, Action* action);
 
 }  // namespace headwise

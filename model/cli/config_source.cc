@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/status_macros.h"
+#include "core/io/file_system.h"
 #include "core/proto/config_descriptor.h"
 #include "core/proto/message_fields.h"
-#include "model/cli/paths.h"
 #include "model/presets/presets.h"
 
 namespace headwise {
@@ -23,7 +23,7 @@ absl::StatusOr<RunConfig> LoadBaseConfig(const ConfigFlags& flags, const RunConf
     return preset;
   }
   if (flags.config_file.empty()) return fallback;
-  HW_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(flags.config_file));
+  HW_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(flags.config_file));
   RunConfig config;
   HW_RETURN_IF_ERROR(ParseTextProto(flags.config_file, text, &config));
   return config;

@@ -11,10 +11,10 @@
 #include "kernels/common/thread_pool.h"
 #include "model/cli/commands.h"
 #include "model/cli/device.h"
+#include "model/cli/model_flags.h"
 #include "model/cli/paths.h"
 #include "model/generate/generate.h"
 #include "model/report/progress.h"
-#include "model/train/checkpoint.h"
 #include "model/train/run_config.h"
 
 namespace headwise {
@@ -22,8 +22,10 @@ namespace {
 
 struct GenerateFlags {
   std::string run;
+  std::string hf;  // a Hugging Face folder; instead of a run
   std::string prompt;
   bool has_prompt = false;
+  std::string prompt_ids;  // instead of a prompt
   std::string device = "cpu";
   int threads = 0;
   GenerateOptions options;
@@ -32,11 +34,21 @@ struct GenerateFlags {
 absl::Status RunGenerate(GenerateFlags flags) {
   HW_ASSIGN_OR_RETURN(const Kernels kernels, KernelsOfDevice(flags.device));
   HW_RETURN_IF_ERROR(ValidateSamplerOptions(flags.options.sampler));
-  if (flags.run.empty()) {
+  if (flags.run.empty() && flags.hf.empty()) {
     HW_ASSIGN_OR_RETURN(flags.run, NewestRunDirectory());
   }
-  HW_ASSIGN_OR_RETURN(const FoundCheckpoint checkpoint, OpenRunOrCheckpoint(flags.run));
-  const RunConfig& config = checkpoint.state.config();
+  HW_ASSIGN_OR_RETURN(const ModelSource source, OpenRunOrHf(flags.run, flags.hf));
+  RunConfig config = source.config();
+  if (!flags.prompt_ids.empty()) {
+    if (flags.has_prompt) {
+      return absl::InvalidArgumentError(
+          "--prompt and --prompt-ids: expected one of them, found both");
+    }
+    // Any format whose tokens are not bytes.
+    config.mutable_data()->set_format(UINT32);
+    flags.prompt = flags.prompt_ids;
+    flags.has_prompt = true;
+  }
   HW_ASSIGN_OR_RETURN(
       flags.options.prompt,
       EncodePrompt(config, flags.has_prompt ? flags.prompt : DefaultPrompt(config)));
@@ -44,15 +56,21 @@ absl::Status RunGenerate(GenerateFlags flags) {
   decoder_options.kernels = kernels;
   HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
                       Decoder::Create(config.model(), decoder_options));
-  HW_RETURN_IF_ERROR(LoadWeights(checkpoint, decoder->parameters()));
+  HW_RETURN_IF_ERROR(source.LoadWeights(config.model(), decoder->parameters()));
   ThreadPool pool(flags.threads > 0 ? flags.threads : DefaultThreads());
   decoder->WeightsChanged(pool);
 
-  for (const std::string& broken : checkpoint.rejected) {
+  for (const std::string& broken : source.rejected()) {
     std::fprintf(stderr, "warning: skipped %s\n", broken.c_str());
   }
-  std::fprintf(stderr, "%s, step %d\n\n", checkpoint.directory.c_str(),
-               static_cast<int>(checkpoint.state.step()));
+  std::fprintf(stderr, "%s\n", source.Describe().c_str());
+  if (source.folder() != nullptr) {
+    std::fprintf(stderr, "prompt and output are %s\n",
+                 config.data().format() == BYTES
+                     ? "bytes, a token each; for a tokenizer's ids: --prompt-ids"
+                     : "token ids");
+  }
+  std::fprintf(stderr, "\n");
   HW_ASSIGN_OR_RETURN(const GenerateReport report,
                       Generate(*decoder, config.data(), flags.options, stdout, pool));
   std::printf("\n");
@@ -80,6 +98,12 @@ void AddGenerateCommand(CLI::App& app, Action* action) {
                    "Run directory or one checkpoint of it [the newest under runs/]")
       ->check(NotEmpty())
       ->type_name("DIR");
+  AddHfOption(command, &flags->hf);
+  command
+      ->add_option("--prompt-ids", flags->prompt_ids,
+                   "Token ids to continue, in place of --prompt; then ids come out")
+      ->check(NotEmpty())
+      ->type_name("N,N,...");
   CLI::Option* prompt = command
                             ->add_option("--prompt", flags->prompt,
                                          "Text to continue (ids for models without a text format)")

@@ -13,9 +13,9 @@
 #include "model/cli/paths.h"
 #include "model/config.h"
 #include "model/counts.h"
+#include "model/hf/model_source.h"
 #include "model/presets/presets.h"
 #include "model/report/progress.h"
-#include "model/train/checkpoint.h"
 #include "model/train/run_config.h"
 
 namespace headwise {
@@ -29,14 +29,13 @@ absl::Status ListAllPresets() {
   return absl::OkStatus();
 }
 
-// A run or checkpoint directory, a file, or a preset's name, tried in this order.
+// A run, checkpoint or Hugging Face folder, a file, or a preset's name, tried in this order.
 absl::StatusOr<RunConfig> LoadSubject(const std::string& subject) {
   std::error_code error;
   if (std::filesystem::is_directory(subject, error)) {
-    HW_ASSIGN_OR_RETURN(const FoundCheckpoint checkpoint, OpenRunOrCheckpoint(subject));
-    std::printf("%s, step %d\n\n", checkpoint.directory.c_str(),
-                static_cast<int>(checkpoint.state.step()));
-    return checkpoint.state.config();
+    HW_ASSIGN_OR_RETURN(const ModelSource source, ModelSource::Open(subject));
+    std::printf("%s\n\n", source.Describe().c_str());
+    return source.config();
   }
   ConfigFlags flags;
   (std::filesystem::exists(subject, error) ? flags.config_file : flags.preset) = subject;
@@ -82,9 +81,10 @@ void AddInfoCommand(CLI::App& app, Action* action) {
   auto subject = std::make_shared<std::string>();
   auto print_config = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand(
-      "info", "Lists the presets, or describes a preset, a configuration file, or a run directory");
-  command
-      ->add_option("subject", *subject, "A preset's name, a configuration file or a run directory")
+      "info",
+      "Lists the presets, or describes a preset, a configuration file, a run directory or a "
+      "Hugging Face folder");
+  command->add_option("subject", *subject, "A preset's name, a configuration file or a directory")
       ->type_name("[NAME|FILE|DIR]");
   command->add_flag("--print-config", *print_config, "Prints the resolved configuration instead");
   command->callback([subject, print_config, action] {

@@ -26,6 +26,18 @@ std::string WithCommas(std::int64_t n) {
   return digits;
 }
 
+// Of an optimizer's state, per element.
+double StateBytes(OptimizerGroup group) {
+  switch (group) {
+    case OptimizerGroup::kAdamW:
+      return 8;
+    case OptimizerGroup::kBalancing:
+      return 0;
+    default:
+      return 4;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<ParameterAssignment>> AssignOptimizerGroups(
@@ -75,7 +87,7 @@ std::vector<std::pair<std::string, double>> MemoryRows(
   double weights = 0, state = 0;
   for (const ParameterAssignment& a : assignments) {
     weights += 4.0 * static_cast<double>(a.elements);
-    state += (a.group == OptimizerGroup::kAdamW ? 8.0 : 4.0) * static_cast<double>(a.elements);
+    state += StateBytes(a.group) * static_cast<double>(a.elements);
   }
   // The binary counter of partial sums (model/gradient_accumulator.h).
   const int partials =

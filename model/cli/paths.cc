@@ -1,10 +1,7 @@
 #include "model/cli/paths.h"
 
-#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -74,16 +71,6 @@ absl::StatusOr<std::string> NewestRunDirectory() {
   return absl::NotFoundError(
       absl::StrCat("runs: no trained model in ", fs::absolute(kRuns).string(),
                    "; expected a directory that holds step-N; try `train` first, or --run DIR"));
-}
-
-absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) return FileError(EISDIR, "read", path);
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return FileError(errno, "open", path);
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (in.bad()) return FileError(EIO, "read", path);
-  return text;
 }
 
 }  // namespace headwise

@@ -24,9 +24,6 @@ std::string NewRunDirectory(const std::string& name);
 // none.
 absl::StatusOr<std::string> NewestRunDirectory();
 
-// Whole contents. kNotFound and the like with the path.
-absl::StatusOr<std::string> ReadTextFile(const std::string& path);
-
 }  // namespace headwise
 
 #endif  // HEADWISE_MODEL_CLI_PATHS_H_

@@ -24,6 +24,8 @@
 #include "model/config.h"
 #include "model/counts.h"
 #include "model/generate/generate.h"
+#include "model/hf/hf_config.h"
+#include "model/hf/model_source.h"
 #include "model/presets/presets.h"
 #include "model/report/peak_flops.h"
 #include "model/report/progress.h"
@@ -41,7 +43,7 @@ constexpr char kDefaultPreset[] = "muse_demo";
 struct TrainFlags {
   ConfigFlags config;
   std::string run;   // run directory
-  std::string init;  // checkpoint to take weights from
+  std::string init;  // what to take weights from
   std::int64_t steps = 0;
   std::string device = "cpu";
   int threads = 0;
@@ -50,14 +52,32 @@ struct TrainFlags {
   bool help_config = false;
 };
 
+// Weights mean something in their own model only. What --set changes is meant.
+absl::Status CheckSameModel(const TrainFlags& flags, ModelConfig wanted, const ModelSource& init) {
+  const ModelConfig& model = init.config().model();
+  // The length of a table: weights fit any.
+  wanted.set_max_sequence_length(model.max_sequence_length());
+  const std::string difference = ModelDifference(wanted, model);
+  if (difference.empty()) return absl::OkStatus();
+  const bool preset = !flags.config.preset.empty();
+  return absl::InvalidArgumentError(absl::StrCat(
+      preset ? "--preset " : "--config ", preset ? flags.config.preset : flags.config.config_file,
+      " and --init ", flags.init, " differ in model.", difference,
+      "; expected the same model; try without ", preset ? "--preset" : "--config",
+      ", and --set for what is to be another"));
+}
+
 // The configuration to run: flags over the checkpoint's (when resuming without --preset or
-// --config) or the preset's.
+// --config), those of --init or the preset's.
 absl::StatusOr<RunConfig> WantedConfig(const TrainFlags& flags,
-                                       const std::optional<FoundCheckpoint>& resume) {
+                                       const std::optional<FoundCheckpoint>& resume,
+                                       const std::optional<ModelSource>& init) {
   HW_ASSIGN_OR_RETURN(const RunConfig fallback,
                       resume.has_value() ? absl::StatusOr<RunConfig>(resume->state.config())
+                      : init.has_value() ? absl::StatusOr<RunConfig>(init->config())
                                          : LoadPreset(kDefaultPreset));
   HW_ASSIGN_OR_RETURN(RunConfig config, LoadBaseConfig(flags.config, fallback));
+  if (init.has_value()) HW_RETURN_IF_ERROR(CheckSameModel(flags, config.model(), *init));
   if (flags.steps > 0) SetSteps(flags.steps, &config);
   HW_RETURN_IF_ERROR(ApplySettings(flags.config, &config));
   if (config.data().path().empty()) {
@@ -158,17 +178,21 @@ absl::Status Train(const TrainFlags& flags) {
   if (!flags.run.empty()) {
     HW_ASSIGN_OR_RETURN(resume, FindCheckpoint(flags.run));
   }
-  HW_ASSIGN_OR_RETURN(const RunConfig config, WantedConfig(flags, resume));
+  std::optional<ModelSource> init;
+  if (!flags.init.empty()) {
+    if (resume.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--init: ", flags.run, " already holds a checkpoint to resume; expected an empty --run"));
+    }
+    HW_ASSIGN_OR_RETURN(init, ModelSource::Open(flags.init));
+  }
+  HW_ASSIGN_OR_RETURN(const RunConfig config, WantedConfig(flags, resume, init));
   if (flags.print_config) {
     std::fputs(PrintAllFields(config).c_str(), stdout);
     return absl::OkStatus();
   }
   std::vector<std::string> changes;
   if (resume.has_value()) {
-    if (!flags.init.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--init: ", flags.run, " already holds a checkpoint to resume; expected an empty --run"));
-    }
     HW_RETURN_IF_ERROR(CheckResumable(resume->state.config(), config, &changes));
   }
   if (resume.has_value() && resume->state.step() >= config.training().steps()) {
@@ -195,7 +219,7 @@ absl::Status Train(const TrainFlags& flags) {
   ThreadPool pool(flags.threads > 0 ? flags.threads : DefaultThreads());
   HW_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingRun> run,
                       TrainingRun::Create(config, directory, resume, pool, kernels));
-  if (!flags.init.empty()) HW_RETURN_IF_ERROR(run->InitializeFrom(flags.init, pool));
+  if (init.has_value()) HW_RETURN_IF_ERROR(run->InitializeFrom(*init, pool));
   std::fputs(plan.c_str(), stdout);
   const double bigram_entropy = run->data().BigramEntropy();
   const double peak = MeasurePeakFlops(DecoderOptionsOf(config.training()).compute, pool);
@@ -209,6 +233,7 @@ absl::Status Train(const TrainFlags& flags) {
               config.training().compute_dtype() == BF16 ? "bf16" : "fp32",
               FormatCount(peak).c_str());
   std::printf("run         %s\n", directory.c_str());
+  if (init.has_value()) std::printf("weights of  %s\n", init->Describe().c_str());
   if (resume.has_value()) {
     for (const std::string& broken : resume->rejected)
       std::printf("warning: skipped %s\n", broken.c_str());
@@ -253,7 +278,11 @@ void AddTrainCommand(CLI::App& app, Action* action) {
                    "Run directory; resumes if it holds a checkpoint [runs/NAME]")
       ->check(NotEmpty())
       ->type_name("DIR");
-  command->add_option("--init", flags->init, "Starts from the weights of a checkpoint")
+  command
+      ->add_option(
+          "--init", flags->init,
+          "Starts from the weights of a run, a checkpoint or a Hugging Face folder; without "
+          "--preset and --config also its model")
       ->check(NotEmpty())
       ->type_name("DIR");
   command

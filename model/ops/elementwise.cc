@@ -20,7 +20,7 @@ void AddTo(const OpContext& ctx, const Tensor& a, const Tensor& b, const Tensor&
 Tensor Add(const OpContext& ctx, const Tensor& a, const Tensor& b) {
   CheckMatrix(ctx, "Add", "a", a, ctx.compute);
   CheckTensor(ctx, "Add", "b", b, a.shape(), ctx.compute);
-  const Tensor out = ctx.Empty(a.shape());
+  Tensor out = ctx.Empty(a.shape());
   AddTo(ctx, a, b, out);
   return out;
 }
@@ -31,10 +31,49 @@ void AddInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b) {
   AddTo(ctx, a, b, a);
 }
 
+void AddMasterInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b) {
+  CheckMatrix(ctx, "AddMasterInPlace", "a", a, ctx.master());
+  CheckTensor(ctx, "AddMasterInPlace", "b", b, a.shape(), ctx.master());
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    headwise::Add<Compute<T>>(a.Rows<Compute<T>>(), b.Rows<Compute<T>>(), a.Rows<Compute<T>>(),
+                              *ctx.pool);
+  });
+}
+
+Tensor GatedResidual(const OpContext& ctx, const ResidualGate& op, const Tensor& h,
+                     const Tensor& branch, const Tensor& gate) {
+  CheckMatrix(ctx, "GatedResidual", "h", h, ctx.compute);
+  CheckTensor(ctx, "GatedResidual", "branch", branch, h.shape(), ctx.compute);
+  CheckTensor(ctx, "GatedResidual", "gate", gate, {h.dim(1)}, ctx.master());
+  const Tensor out = ctx.Empty(h.shape());
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    ResidualGateForward<T>(op, h.Rows<T>(), branch.Rows<T>(), Elements<const Compute<T>>(gate),
+                           out.Rows<T>(), *ctx.pool);
+  });
+  return out;
+}
+
+ResidualGradients GatedResidualBackward(const OpContext& ctx, const ResidualGate& op,
+                                        const Tensor& h, const Tensor& branch, const Tensor& gate,
+                                        const Tensor& dout, const Tensor& dgate) {
+  CheckMatrix(ctx, "GatedResidualBackward", "h", h, ctx.compute);
+  CheckTensor(ctx, "GatedResidualBackward", "branch", branch, h.shape(), ctx.compute);
+  CheckTensor(ctx, "GatedResidualBackward", "gate", gate, {h.dim(1)}, ctx.master());
+  CheckTensor(ctx, "GatedResidualBackward", "dout", dout, h.shape(), ctx.compute);
+  CheckTensor(ctx, "GatedResidualBackward", "dgate", dgate, gate.shape(), ctx.master());
+  const ResidualGradients d = {.h = ctx.Empty(h.shape()), .branch = ctx.Empty(h.shape())};
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    ResidualGateBackward<T>(op, h.Rows<T>(), branch.Rows<T>(), Elements<const Compute<T>>(gate),
+                            dout.Rows<T>(), d.h.Rows<T>(), d.branch.Rows<T>(),
+                            Elements<Compute<T>>(dgate), *ctx.pool);
+  });
+  return d;
+}
+
 Tensor SigmoidGate(const OpContext& ctx, const Tensor& x, const Tensor& gate) {
   CheckMatrix(ctx, "SigmoidGate", "x", x, ctx.compute);
   CheckTensor(ctx, "SigmoidGate", "gate", gate, x.shape(), ctx.compute);
-  const Tensor out = ctx.Empty(x.shape());
+  Tensor out = ctx.Empty(x.shape());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     SigmoidGateForward<T>(x.Rows<T>(), gate.Rows<T>(), out.Rows<T>(), *ctx.pool);
   });
@@ -52,24 +91,25 @@ void SigmoidGateBackwardInPlace(const OpContext& ctx, const Tensor& x, const Ten
   });
 }
 
-Tensor Swiglu(const OpContext& ctx, const Tensor& gate, const Tensor& up) {
+Tensor Swiglu(const OpContext& ctx, const headwise::Swiglu& op, const Tensor& gate,
+              const Tensor& up) {
   CheckMatrix(ctx, "Swiglu", "gate", gate, ctx.compute);
   CheckTensor(ctx, "Swiglu", "up", up, gate.shape(), ctx.compute);
-  const Tensor out = ctx.Empty(gate.shape());
+  Tensor out = ctx.Empty(gate.shape());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    SwigluForward<T>(gate.Rows<T>(), up.Rows<T>(), out.Rows<T>(), *ctx.pool);
+    SwigluForward<T>(op, gate.Rows<T>(), up.Rows<T>(), out.Rows<T>(), *ctx.pool);
   });
   return out;
 }
 
-void SwigluBackwardInPlace(const OpContext& ctx, const Tensor& gate, const Tensor& up,
-                           const Tensor& dout) {
+void SwigluBackwardInPlace(const OpContext& ctx, const headwise::Swiglu& op, const Tensor& gate,
+                           const Tensor& up, const Tensor& dout) {
   CheckMatrix(ctx, "SwigluBackwardInPlace", "gate", gate, ctx.compute);
   CheckTensor(ctx, "SwigluBackwardInPlace", "up", up, gate.shape(), ctx.compute);
   CheckTensor(ctx, "SwigluBackwardInPlace", "dout", dout, gate.shape(), ctx.compute);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    SwigluBackward<T>(gate.Rows<T>(), up.Rows<T>(), dout.Rows<T>(), gate.Rows<T>(), up.Rows<T>(),
-                      *ctx.pool);
+    SwigluBackward<T>(op, gate.Rows<T>(), up.Rows<T>(), dout.Rows<T>(), gate.Rows<T>(),
+                      up.Rows<T>(), *ctx.pool);
   });
 }
 

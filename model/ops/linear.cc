@@ -17,14 +17,18 @@ Tensor Linear(const OpContext& ctx, const Tensor& x, const Tensor& weight, const
   return y;
 }
 
-void LinearToMaster(const OpContext& ctx, const Tensor& x, const Tensor& weight, const Tensor& z) {
+void LinearToMaster(const OpContext& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                    const Tensor& z) {
   CheckMatrix(ctx, "LinearToMaster", "x", x, ctx.compute);
   CheckMatrix(ctx, "LinearToMaster", "weight", weight, ctx.compute);
   CheckLength("LinearToMaster", "a row of weight", weight.dim(1), x.dim(1));
+  if (bias.defined()) {
+    CheckTensor(ctx, "LinearToMaster", "bias", bias, {weight.dim(0)}, ctx.master());
+  }
   CheckTensor(ctx, "LinearToMaster", "z", z, {x.dim(0), weight.dim(0)}, ctx.master());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    LinearForward<T, Compute<T>>(ctx.gemm, x.Rows<T>(), weight.Rows<T>(), {}, z.Rows<Compute<T>>(),
-                                 *ctx.pool);
+    LinearForward<T, Compute<T>>(ctx.gemm, x.Rows<T>(), weight.Rows<T>(),
+                                 Elements<const Compute<T>>(bias), z.Rows<Compute<T>>(), *ctx.pool);
   });
 }
 

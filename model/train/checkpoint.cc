@@ -1,10 +1,7 @@
 #include "model/train/checkpoint.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <utility>
@@ -12,7 +9,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
-#include "core/io/atomic_directory.h"
 #include "core/io/atomic_file.h"
 #include "core/io/checksum.h"
 #include "core/io/safetensors.h"
@@ -138,18 +134,40 @@ absl::Status CheckVersions(const std::string& path, const CheckpointState& state
   return check("muon_step_contract", state.muon_step_contract(), kMuonStepContractVersion);
 }
 
-}  // namespace
-
-absl::Status SaveCheckpoint(const std::string& run_directory, CheckpointState state,
-                            const std::vector<Parameter*>& parameters,
-                            const std::vector<NamedTensor>& optimizer_state, std::int64_t keep,
-                            const FileHook& hook) {
+// Fills in the versions and the list of files, writes the state, commits.
+absl::Status CommitWithState(AtomicDirectory& directory, CheckpointState state,
+                             const std::vector<std::string>& files, const FileHook& hook) {
   state.set_format_version(kCheckpointFormatVersion);
   state.set_prepare_qkv_contract(kPrepareQkvContractVersion);
   state.set_newton_schulz_contract(kNewtonSchulzContractVersion);
   state.set_muon_step_contract(kMuonStepContractVersion);
   state.clear_files();
+  for (const std::string& name : files) {
+    HW_RETURN_IF_ERROR(AddFileEntry(directory, name, &state));
+  }
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(state, &text);
+  HW_RETURN_IF_ERROR(WriteFileAtomically(directory.PathOf(kState), text, {.hook = hook}));
+  return directory.Commit();
+}
 
+}  // namespace
+
+absl::Status CommitWeights(AtomicDirectory& directory, const RunConfig& config,
+                           const std::vector<std::string>& other_files) {
+  CheckpointState state;
+  *state.mutable_config() = config;
+  state.set_weights_only(true);
+  std::vector<std::string> files = {kWeights};
+  files.insert(files.end(), other_files.begin(), other_files.end());
+  return CommitWithState(directory, std::move(state), files, nullptr);
+}
+
+absl::Status SaveCheckpoint(const std::string& run_directory, CheckpointState state,
+                            const std::vector<Parameter*>& parameters,
+                            const std::vector<NamedTensor>& optimizer_state, std::int64_t keep,
+                            const FileHook& hook) {
+  state.clear_weights_only();
   const std::string path = absl::StrCat(run_directory, "/", kPrefix, state.step());
   HW_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicDirectory> directory,
                       AtomicDirectory::Create(path, hook));
@@ -157,12 +175,7 @@ absl::Status SaveCheckpoint(const std::string& run_directory, CheckpointState st
   HW_RETURN_IF_ERROR(WriteSafetensors(directory->PathOf(kWeights), Tensors(parameters), options));
   HW_RETURN_IF_ERROR(
       WriteSafetensors(directory->PathOf(kOptimizer), Tensors(optimizer_state), options));
-  for (const char* name : {kWeights, kOptimizer})
-    HW_RETURN_IF_ERROR(AddFileEntry(*directory, name, &state));
-  std::string text;
-  google::protobuf::TextFormat::PrintToString(state, &text);
-  HW_RETURN_IF_ERROR(WriteFileAtomically(directory->PathOf(kState), text, {.hook = hook}));
-  HW_RETURN_IF_ERROR(directory->Commit());
+  HW_RETURN_IF_ERROR(CommitWithState(*directory, std::move(state), {kWeights, kOptimizer}, hook));
 
   if (keep == 0) return absl::OkStatus();
   const auto steps = ListSteps(run_directory);
@@ -177,9 +190,7 @@ absl::Status SaveCheckpoint(const std::string& run_directory, CheckpointState st
 
 absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/", kState);
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return FileError(errno, "open", path);
-  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  HW_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   FoundCheckpoint found{.directory = directory};
   if (const absl::Status status = ParseTextProto(path, text, &found.state); !status.ok()) {
     return absl::DataLossError(status.message());
@@ -204,7 +215,9 @@ absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& directory) {
     HW_RETURN_IF_ERROR(CheckFile(directory, file));
     listed[file.name()] = true;
   }
-  for (const char* name : {kWeights, kOptimizer}) {
+  std::vector<std::string> wanted = {kWeights};
+  if (!found.state.weights_only()) wanted.push_back(kOptimizer);
+  for (const std::string& name : wanted) {
     if (!listed.count(name))
       return Corrupt(path, absl::StrCat("expected an entry for ", name, ", found none"));
   }
@@ -246,6 +259,11 @@ absl::Status LoadWeights(const FoundCheckpoint& checkpoint,
 
 absl::Status LoadOptimizerState(const FoundCheckpoint& checkpoint,
                                 const std::vector<NamedTensor>& state) {
+  if (checkpoint.state.weights_only()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(checkpoint.directory, ": holds weights only; expected an optimizer state to ",
+                     "resume; try another --run with --init ", checkpoint.directory));
+  }
   return LoadTensors(absl::StrCat(checkpoint.directory, "/", kOptimizer), Tensors(state));
 }
 

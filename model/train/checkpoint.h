@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/io/atomic_directory.h"
 #include "core/io/file_system.h"
 #include "core/proto/checkpoint.pb.h"
 #include "optim/optimizer.h"
@@ -37,6 +38,12 @@ absl::Status SaveCheckpoint(const std::string& run_directory, CheckpointState st
                             const std::vector<NamedTensor>& optimizer_state, std::int64_t keep,
                             const FileHook& hook = nullptr);
 
+// Completes a directory that holds model.safetensors, and other files with these names, as a
+// checkpoint of weights only at step 0: runs can start from it, not resume it. Writes its state and
+// commits.
+absl::Status CommitWeights(AtomicDirectory& directory, const RunConfig& config,
+                           const std::vector<std::string>& other_files);
+
 // The newest checkpoint whose files are all there with the right sizes and checksums; nullopt if
 // run_directory has no step-* directory at all (or does not exist). kDataLoss if it has some and
 // every one is broken.
@@ -53,7 +60,7 @@ absl::StatusOr<FoundCheckpoint> OpenRunOrCheckpoint(const std::string& path);
 absl::Status LoadWeights(const FoundCheckpoint& checkpoint,
                          const std::vector<Parameter*>& parameters);
 
-// Fills the optimizer's state, likewise.
+// Fills the optimizer's state, likewise. kFailedPrecondition if the checkpoint holds weights only.
 absl::Status LoadOptimizerState(const FoundCheckpoint& checkpoint,
                                 const std::vector<NamedTensor>& state);
 

@@ -21,6 +21,7 @@
 #include "model/gradient_accumulator.h"
 #include "model/report/line_plot.h"
 #include "model/train/run_config.h"
+#include "model/train/token_windows.h"
 
 namespace headwise {
 namespace {
@@ -125,9 +126,8 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Create(
   return run;
 }
 
-absl::Status TrainingRun::InitializeFrom(const std::string& path, ThreadPool& pool) {
-  HW_ASSIGN_OR_RETURN(const FoundCheckpoint source, OpenRunOrCheckpoint(path));
-  HW_RETURN_IF_ERROR(LoadWeights(source, decoder_->parameters()));
+absl::Status TrainingRun::InitializeFrom(const ModelSource& source, ThreadPool& pool) {
+  HW_RETURN_IF_ERROR(source.LoadWeights(config_.model(), decoder_->parameters()));
   decoder_->WeightsChanged(pool);
   return absl::OkStatus();
 }

@@ -22,6 +22,7 @@
 #include "core/proto/config.pb.h"
 #include "kernels/common/thread_pool.h"
 #include "model/decoder.h"
+#include "model/hf/model_source.h"
 #include "model/report/metrics_log.h"
 #include "model/report/progress.h"
 #include "model/train/checkpoint.h"
@@ -56,9 +57,8 @@ class TrainingRun {
       Kernels kernels = Kernels::kCpu);
   ~TrainingRun();
 
-  // Replaces the weights by those of a run or checkpoint; the optimizer and the step stay at their
-  // start.
-  absl::Status InitializeFrom(const std::string& path, ThreadPool& pool);
+  // Replaces the weights; the optimizer and the step stay at their start.
+  absl::Status InitializeFrom(const ModelSource& source, ThreadPool& pool);
 
   // Trains to config.training.steps, or until `stop` (may be null), saving and validating as
   // configured, and always at the end. `progress` may be null. kAborted if gradients stay

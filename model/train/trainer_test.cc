@@ -224,7 +224,6 @@ TEST_F(TrainerTest, AFailedStartLeavesNothingInTheWay) {
   {
     const auto run = TrainingRun::Create(Config(), Dir("start"), std::nullopt, pool);
     ASSERT_TRUE(run.ok());
-    EXPECT_FALSE((*run)->InitializeFrom(Dir("nowhere"), pool).ok());
   }
   EXPECT_TRUE(Train(Config(), "start").ok());
 }
@@ -254,10 +253,14 @@ TEST_F(TrainerTest, InitTakesTheWeightsOfAnotherRun) {
   ThreadPool pool(1);
   auto run = *TrainingRun::Create(Config(), Dir("fresh"), std::nullopt, pool);
   const double before = run->Validate(pool);
-  ASSERT_TRUE(run->InitializeFrom(Dir("source"), pool).ok());
+  const ModelSource source = *ModelSource::Open(Dir("source"));
+  ASSERT_TRUE(run->InitializeFrom(source, pool).ok());
   EXPECT_EQ(run->step(), 0);
   EXPECT_LT(run->Validate(pool), before - 0.3);
-  EXPECT_FALSE(run->InitializeFrom(Dir("nowhere"), pool).ok());
+  RunConfig wider = Config();
+  wider.mutable_model()->mutable_ffn()->set_hidden_dim(wider.model().ffn().hidden_dim() + 8);
+  auto other = *TrainingRun::Create(wider, Dir("wider"), std::nullopt, pool);
+  EXPECT_FALSE(other->InitializeFrom(source, pool).ok());
 }
 
 TEST_F(TrainerTest, BadTextIsAClearError) {

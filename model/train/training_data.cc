@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -11,8 +10,8 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "core/io/checksum.h"
-#include "kernels/cross_entropy/cross_entropy.h"
 #include "model/train/permutation.h"
+#include "model/train/token_windows.h"
 
 namespace headwise {
 
@@ -26,24 +25,7 @@ TrainingData::TrainingData(TokenFile tokens, std::int64_t split, std::int64_t se
 absl::StatusOr<TrainingData> TrainingData::Load(const DataConfig& data, std::int64_t vocab_size,
                                                 std::int64_t sequence_length) {
   HW_CHECK_GE(sequence_length, 1);
-  TokenEncoding encoding = TokenEncoding::kBytes;
-  if (data.format() == UINT16) encoding = TokenEncoding::kUint16;
-  if (data.format() == UINT32) encoding = TokenEncoding::kUint32;
-  if (data.format() == LLM_C) encoding = TokenEncoding::kLlmC;
-  std::error_code error;
-  if (std::filesystem::exists(data.path(), error) &&
-      !std::filesystem::is_regular_file(data.path(), error)) {
-    return absl::DataLossError(
-        absl::StrCat(data.path(), ": expected a regular file, found something else"));
-  }
-  absl::StatusOr<TokenFile> file =
-      TokenFile::Open(data.path(), {.encoding = encoding, .vocab_size = vocab_size});
-  if (!file.ok()) {
-    // What is wrong is in the file, not in a setting.
-    const bool content = file.status().code() == absl::StatusCode::kInvalidArgument;
-    return content ? absl::DataLossError(file.status().message()) : file.status();
-  }
-  TokenFile tokens = *std::move(file);
+  HW_ASSIGN_OR_RETURN(TokenFile tokens, OpenTokens(data, vocab_size));
   const std::int64_t n = tokens.size();
   const double fraction = data.validation_fraction();
   HW_CHECK(fraction > 0 && fraction < 1) << "validation_fraction " << fraction;
@@ -59,25 +41,6 @@ absl::StatusOr<TrainingData> TrainingData::Load(const DataConfig& data, std::int
   return TrainingData(std::move(tokens), split, sequence_length, data.document_separator());
 }
 
-void TrainingData::AppendWindow(std::int64_t begin, TokenBatch* batch) const {
-  std::int64_t document = static_cast<std::int64_t>(batch->inputs.size());
-  for (std::int64_t i = 0; i < sequence_length_; ++i) {
-    const std::int64_t at = static_cast<std::int64_t>(batch->inputs.size());
-    const bool ends_document = separator_ >= 0 && tokens_[begin + i] == separator_;
-    batch->inputs.push_back(tokens_[begin + i]);
-    batch->targets.push_back(ends_document ? kIgnoredTarget : tokens_[begin + i + 1]);
-    batch->positions.push_back(at - document);
-    if (ends_document || i + 1 == sequence_length_) {
-      const std::int64_t count = at + 1 - document;
-      batch->segments.push_back({.query_begin = document,
-                                 .num_queries = count,
-                                 .key_begin = document,
-                                 .num_keys = count});
-      document = at + 1;
-    }
-  }
-}
-
 TokenBatch TrainingData::TrainingBatch(std::uint64_t seed, std::int64_t first,
                                        std::int64_t count) const {
   TokenBatch batch;
@@ -85,7 +48,8 @@ TokenBatch TrainingData::TrainingBatch(std::uint64_t seed, std::int64_t first,
   for (std::int64_t i = first; i < first + count; ++i) {
     const std::uint64_t epoch_key = MixKeys(seed, static_cast<std::uint64_t>(i / windows));
     const std::uint64_t window = PermutedIndex(epoch_key, windows, i % windows);
-    AppendWindow(static_cast<std::int64_t>(window) * sequence_length_, &batch);
+    AppendWindow(tokens_, static_cast<std::int64_t>(window) * sequence_length_, sequence_length_,
+                 separator_, &batch);
   }
   return batch;
 }
@@ -94,7 +58,7 @@ TokenBatch TrainingData::ValidationBatch(std::int64_t first, std::int64_t count)
   HW_CHECK_LE(first + count, validation_windows());
   TokenBatch batch;
   for (std::int64_t i = first; i < first + count; ++i) {
-    AppendWindow(split_ + i * sequence_length_, &batch);
+    AppendWindow(tokens_, split_ + i * sequence_length_, sequence_length_, separator_, &batch);
   }
   return batch;
 }
@@ -124,12 +88,6 @@ double TrainingData::BigramEntropy() const {
     bits -= static_cast<double>(count) * std::log2(static_cast<double>(count) / given);
   }
   return n < 2 ? 0 : bits / static_cast<double>(n - 1);
-}
-
-std::int64_t NumTargets(const TokenBatch& batch) {
-  std::int64_t n = 0;
-  for (const std::int32_t target : batch.targets) n += target != kIgnoredTarget;
-  return n;
 }
 
 }  // namespace headwise

@@ -48,16 +48,12 @@ class TrainingData {
  private:
   TrainingData(TokenFile tokens, std::int64_t split, std::int64_t sequence_length,
                std::int64_t separator);
-  void AppendWindow(std::int64_t begin, TokenBatch* batch) const;
 
   TokenFile tokens_;
   std::int64_t split_ = 0;  // first validation token
   std::int64_t sequence_length_ = 0;
   std::int64_t separator_ = -1;
 };
-
-// Targets that count: those that are not ignored.
-std::int64_t NumTargets(const TokenBatch& batch);
 
 }  // namespace headwise
 

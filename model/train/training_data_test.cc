@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cross_entropy/cross_entropy.h"
+#include "model/train/token_windows.h"
 
 namespace headwise {
 namespace {

@@ -3,47 +3,16 @@
 #include <limits>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "core/base/printable.h"
+#include "core/base/status_macros.h"
+#include "core/io/json_text.h"
 #include "nlohmann/json.hpp"
 
 namespace headwise {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
-
-// Python writes NaN, Infinity and -Infinity for such floats, outside of what JSON allows.
-std::string WithoutPythonFloats(absl::string_view text) {
-  std::string result;
-  result.reserve(text.size());
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      result.push_back(c);
-      if (c == '\\' && i + 1 < text.size()) result.push_back(text[++i]);
-      if (c == '"') in_string = false;
-      continue;
-    }
-    bool replaced = false;
-    for (const absl::string_view word : {"-Infinity", "Infinity", "NaN"}) {
-      if (text.substr(i, word.size()) == word) {
-        result += "null";
-        i += word.size() - 1;
-        replaced = true;
-        break;
-      }
-    }
-    if (replaced) continue;
-    if (c == '"') in_string = true;
-    result.push_back(c);
-  }
-  return result;
-}
 
 ConfigValue ToValue(const json* found) {
   ConfigValue value;
@@ -125,28 +94,8 @@ std::optional<ConfigSection> ConfigSection::Section(absl::string_view path) cons
 ConfigJson::ConfigJson(std::shared_ptr<const json> json) : json_(std::move(json)) {}
 
 absl::StatusOr<ConfigJson> ConfigJson::Parse(absl::string_view text) {
-  if (text.size() > kMaxBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("a configuration of ", text.size(),
-                                                   " bytes; at most ", kMaxBytes,
-                                                   " are read; is this a config.json?"));
-  }
-  const std::string strict = WithoutPythonFloats(text);
-  auto document = std::make_shared<json>();
-  try {
-    *document = json::parse(strict);
-  } catch (const json::exception& e) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..."
-    const std::string what = e.what();
-    const std::size_t bracket = what.find("] ");
-    return absl::InvalidArgumentError(absl::StrCat(
-        "not valid JSON: ",
-        Printable(what.substr(bracket == std::string::npos ? 0 : bracket + 2).substr(0, 160))));
-  }
-  if (!document->is_object()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected a JSON object, found ", document->type_name()));
-  }
-  return ConfigJson(std::move(document));
+  HW_ASSIGN_OR_RETURN(json document, ParseJsonObject(text));
+  return ConfigJson(std::make_shared<json>(std::move(document)));
 }
 
 ConfigSection ConfigJson::root() const { return ConfigSection(json_.get(), ""); }

@@ -1,7 +1,6 @@
 // ConfigJson: a config.json as Hugging Face libraries write it, and the sections within.
 //
-// Read with Python's habits: NaN and Infinity are values (they count as null), and of a repeated
-// key the last counts.
+// Parsed by core/io/json_text.h, with Python's habits.
 #ifndef HEADWISE_OPTIM_ARCHITECTURES_CONFIG_JSON_H_
 #define HEADWISE_OPTIM_ARCHITECTURES_CONFIG_JSON_H_
 

@@ -9,7 +9,7 @@
 // is: a module with one projection of another width is not the module that the rule describes.
 //
 //   absl::StatusOr<CheckpointLayout> layout = ResolveHeadBlocks(
-//       ReadTextFile("config.json"), {{"model.layers.0.self_attn.q_proj.weight", {4096, 4096}}, ...});
+//       *ReadWholeFile("config.json"), {{"model.layers.0.self_attn.q_proj.weight", {4096, 4096}}, ...});
 //   for (const WeightLayout& weight : layout->weights) {
 //     if (weight.blocks.has_value()) {
 //       ... weight.blocks->Coarsen(Granularity::kKvGroup) ...

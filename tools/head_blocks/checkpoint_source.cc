@@ -1,12 +1,7 @@
 #include "tools/head_blocks/checkpoint_source.h"
 
 #include <algorithm>
-#include <cctype>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <map>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -18,8 +13,7 @@
 #include "core/base/printable.h"
 #include "core/base/status_macros.h"
 #include "core/io/file_system.h"
-#include "core/io/safetensors.h"
-#include "core/io/safetensors_index.h"
+#include "core/io/safetensors_set.h"
 #include "tools/head_blocks/headwise_checkpoint.h"
 
 namespace headwise {
@@ -32,31 +26,6 @@ constexpr char kState[] = "state.textproto";
 bool Exists(const std::string& path) {
   std::error_code error;
   return fs::exists(path, error);
-}
-
-absl::StatusOr<std::string> ReadWhole(const std::string& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) {
-    return absl::DataLossError(absl::StrCat(path, ": a directory, expected a file"));
-  }
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return FileError(errno, "open", path);
-  return std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-}
-
-// What is wrong with a file is not what is wrong with a flag.
-absl::Status FileIsBad(const std::string& path, const absl::Status& status) {
-  const bool names_path = absl::StrContains(status.message(), path);
-  return absl::Status(
-      status.code() == absl::StatusCode::kInvalidArgument ? absl::StatusCode::kDataLoss
-                                                          : status.code(),
-      names_path ? std::string(status.message()) : absl::StrCat(path, ": ", status.message()));
-}
-
-absl::StatusOr<SafetensorsFile> OpenSafetensors(const std::string& path) {
-  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
-  if (!file.ok()) return FileIsBad(path, file.status());
-  return file;
 }
 
 // The step-N of the largest N in a run directory; empty if there is none.
@@ -100,42 +69,6 @@ bool NaturalLess(const WeightShape& left, const WeightShape& right) {
   return a.size() - i < b.size() - j;
 }
 
-absl::StatusOr<TensorHeaders> ReadShards(const std::string& index_path) {
-  HW_ASSIGN_OR_RETURN(const std::string text, ReadWhole(index_path));
-  const absl::StatusOr<SafetensorsIndex> index = ParseSafetensorsIndex(text);
-  if (!index.ok()) return FileIsBad(index_path, index.status());
-  const std::string directory = fs::path(index_path).parent_path().string();
-  TensorHeaders headers;
-  std::map<std::string, std::string> holder_of;  // every tensor of every shard
-  for (const std::string& shard : index->shards) {
-    absl::StatusOr<SafetensorsFile> file =
-        OpenSafetensors(directory.empty() ? shard : absl::StrCat(directory, "/", shard));
-    if (!file.ok()) {
-      return absl::Status(
-          file.status().code(),
-          absl::StrCat(index_path, ": a shard that it names: ", file.status().message()));
-    }
-    for (const SafetensorsTensor& tensor : file->tensors()) {
-      const auto [it, inserted] = holder_of.emplace(tensor.name, shard);
-      if (!inserted) {
-        return absl::DataLossError(absl::StrCat(index_path, ": expected tensor ",
-                                                Printable(tensor.name), " in one shard, found it ",
-                                                "in ", it->second, " and in ", shard));
-      }
-      headers.weights.push_back({tensor.name, tensor.shape});
-    }
-    ++headers.files;
-  }
-  for (const auto& [tensor, shard] : index->shard_of) {
-    const auto it = holder_of.find(tensor);
-    if (it == holder_of.end() || it->second != shard) {
-      return absl::DataLossError(absl::StrCat(index_path, ": expected tensor ", Printable(tensor),
-                                              " in ", shard, ", found none of that name there"));
-    }
-  }
-  return headers;
-}
-
 }  // namespace
 
 absl::StatusOr<CheckpointSource> FindCheckpointSource(const std::string& config,
@@ -146,13 +79,13 @@ absl::StatusOr<CheckpointSource> FindCheckpointSource(const std::string& config,
   if (fs::is_directory(weights, error)) {
     directory = weights;
     if (const std::string step = NewestStep(weights); !step.empty()) directory = step;
-    const std::string index = absl::StrCat(directory, "/model.safetensors.index.json");
-    source.weights_path = Exists(index) ? index : absl::StrCat(directory, "/model.safetensors");
-    if (!Exists(source.weights_path)) {
+    absl::StatusOr<std::string> found = SafetensorsSet::FindIn(directory);
+    if (!found.ok()) {
       return absl::NotFoundError(
           absl::StrCat(weights, ": expected model.safetensors, model.safetensors.index.json or a ",
                        "Headwise run's step-N in it, found none"));
     }
+    source.weights_path = *std::move(found);
   } else if (!Exists(weights)) {
     return absl::NotFoundError(absl::StrCat(weights, ": no such file or directory"));
   }
@@ -172,15 +105,10 @@ absl::StatusOr<CheckpointSource> FindCheckpointSource(const std::string& config,
 }
 
 absl::StatusOr<TensorHeaders> ReadTensorHeaders(const std::string& weights_path) {
-  TensorHeaders headers;
-  if (absl::EndsWith(weights_path, ".json")) {
-    HW_ASSIGN_OR_RETURN(headers, ReadShards(weights_path));
-  } else {
-    HW_ASSIGN_OR_RETURN(const SafetensorsFile file, OpenSafetensors(weights_path));
-    for (const SafetensorsTensor& tensor : file.tensors()) {
-      headers.weights.push_back({tensor.name, tensor.shape});
-    }
-    headers.files = 1;
+  HW_ASSIGN_OR_RETURN(const SafetensorsSet set, SafetensorsSet::Open(weights_path));
+  TensorHeaders headers{.files = set.num_files()};
+  for (const SafetensorsTensor* tensor : set.tensors()) {
+    headers.weights.push_back({tensor->name, tensor->shape});
   }
   std::sort(headers.weights.begin(), headers.weights.end(), NaturalLess);
   return headers;
@@ -189,7 +117,7 @@ absl::StatusOr<TensorHeaders> ReadTensorHeaders(const std::string& weights_path)
 absl::StatusOr<CheckpointLayout> ResolveCheckpoint(const CheckpointSource& source,
                                                    const TensorHeaders& headers,
                                                    const ResolveOptions& options) {
-  HW_ASSIGN_OR_RETURN(const std::string text, ReadWhole(source.config_path));
+  HW_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(source.config_path));
   if (source.headwise) return HeadwiseLayout(source.config_path, text, headers.weights);
   absl::StatusOr<CheckpointLayout> layout = ResolveHeadBlocks(text, headers.weights, options);
   if (layout.ok()) return layout;

@@ -3,8 +3,8 @@
     core <- kernels <- optim <- model <- tools, tests
 
 * An arrow never runs back: core includes nothing of kernels, kernels nothing of optim, and so on.
-* A kernel family includes no other family; what families share lies in kernels/common. muon_step may build on newton_schulz,
-  and a benchmark may measure itself against another family.
+* A kernel family includes no other family; what families share lies in kernels/common. muon_step may build on newton_schulz, moe on
+  gemm, and a benchmark may measure itself against another family.
 * CUDA never leaks: a .h file includes no CUDA header (a .cuh may).
 * A header's include guard is its path: HEADWISE_CORE_DTYPE_BF16_H_.
 
@@ -18,7 +18,7 @@ import sys
 
 _RANK = {"core": 0, "kernels": 1, "optim": 2, "model": 3, "tools": 4, "tests": 5}
 _SHARED_FAMILIES = {"common", "emulation"}
-_MAY_BUILD_ON = {("muon_step", "newton_schulz")}
+_MAY_BUILD_ON = {("muon_step", "newton_schulz"), ("moe", "gemm")}
 _CPP = (".h", ".cc", ".cu", ".cuh")
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]')

@@ -8,6 +8,7 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "model/train/run_config.h"
+#include "model/train/token_windows.h"
 
 namespace headwise {
 namespace {

@@ -29,6 +29,7 @@
 #include "model/report/line_plot.h"
 #include "model/report/progress.h"
 #include "model/train/run_config.h"
+#include "model/train/token_windows.h"
 #include "tools/per_head/experiment.h"
 
 namespace headwise {

@@ -1,0 +1,31 @@
+#include "model/cli/window_logits.h"
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "core/base/status_macros.h"
+#include "core/io/safetensors_writer.h"
+#include "core/tensor/tensor.h"
+#include "model/kv_cache.h"
+
+namespace headwise {
+
+absl::Status WriteWindowLogits(const TokenFile& tokens, std::int64_t count, Decoder& decoder,
+                               ThreadPool& pool, const std::string& path) {
+  const std::int64_t vocab = decoder.config().vocab_size();
+  const Tensor ids = Tensor::Empty({count}, DType::kI32, Device::kCpu);
+  const Tensor logits = Tensor::Empty({count, vocab}, DType::kF32, Device::kCpu);
+  HW_ASSIGN_OR_RETURN(const std::unique_ptr<KvCache> cache, decoder.NewCache(1, count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int32_t token = tokens[i];
+    ids.data<std::int32_t>()[i] = token;
+    const std::vector<std::vector<std::int32_t>> next = {{token}};
+    const Tensor row = decoder.Extend(*cache, next, pool);
+    std::memcpy(logits.data<float>() + i * vocab, row.data<float>(),
+                static_cast<std::size_t>(row.bytes()));
+  }
+  return WriteSafetensors(path, {{"tokens.0", ids}, {"logits.0", logits}});
+}
+
+}  // namespace headwise
