@@ -1,7 +1,7 @@
 // A feed-forward layer on ranks in threads, forward and backward: under accepted layouts every rank
 // ends with the single rank's result and gradients, exactly; and each mistake that the checker
-// refuses, forced upon the data, gives wrong ones. Numbers are small integers in double, so that the
-// order of additions does not show.
+// refuses, forced upon the data, gives wrong ones. Numbers are small integers in double, so that
+// the order of additions does not show.
 #include <atomic>
 #include <cstring>
 #include <functional>
@@ -37,7 +37,7 @@ Tensor Zeros(std::int64_t rows, std::int64_t columns) {
 }
 
 Tensor Random(std::int64_t rows, std::int64_t columns, std::uint64_t seed) {
-  const Tensor x = Zeros(rows, columns);
+  Tensor x = Zeros(rows, columns);
   for (std::int64_t i = 0; i < x.size(); ++i) {
     x.data<double>()[i] = static_cast<double>(NextSplitMix(seed) % 7) - 3;
   }
@@ -50,7 +50,7 @@ Tensor Product(const Tensor& a, bool transpose_a, const Tensor& b, bool transpos
     return x.data<double>()[transpose ? j * x.dim(1) + i : i * x.dim(1) + j];
   };
   const std::int64_t inner = a.dim(transpose_a ? 0 : 1);
-  const Tensor c = Zeros(a.dim(transpose_a ? 1 : 0), b.dim(transpose_b ? 0 : 1));
+  Tensor c = Zeros(a.dim(transpose_a ? 1 : 0), b.dim(transpose_b ? 0 : 1));
   for (std::int64_t i = 0; i < c.dim(0); ++i) {
     for (std::int64_t j = 0; j < c.dim(1); ++j) {
       for (std::int64_t k = 0; k < inner; ++k) {
@@ -62,7 +62,7 @@ Tensor Product(const Tensor& a, bool transpose_a, const Tensor& b, bool transpos
 }
 
 Tensor Map(const Tensor& a, const Tensor& b, const std::function<double(double, double)>& f) {
-  const Tensor c = Zeros(a.dim(0), a.dim(1));
+  Tensor c = Zeros(a.dim(0), a.dim(1));
   for (std::int64_t i = 0; i < c.size(); ++i) {
     c.data<double>()[i] = f(a.data<double>()[i], b.data<double>()[i]);
   }
