@@ -53,7 +53,7 @@ LayoutType LayoutChecker::Leaf(const std::string& path, const std::vector<Dim>& 
 LayoutType LayoutChecker::Parameter(absl::string_view name, const std::vector<Dim>& shape,
                                     DType dtype) {
   const std::string path = Path(name);
-  const LayoutType type = Leaf(path, shape, dtype);
+  LayoutType type = Leaf(path, shape, dtype);
   parameters_[path] = false;
   return type;
 }
