@@ -74,6 +74,16 @@ TEST(IndexRule, ElementwiseOperandsAreShardedAlike) {
   EXPECT_TRUE(absl::StrContains(Add("P@tp", ""), "counted once per rank"));
 }
 
+TEST(IndexRule, ALiteralCountsNextToAPartialOnly) {
+  const auto plus_one = [](const char* spec) {
+    return Outcome(DeriveIndexed({.op = "plus one", .letters = "k->k", .scalar = true},
+                                 {{"x", Leaf("tp=2", {kK}, spec)}}));
+  };
+  EXPECT_EQ(plus_one("I@tp"), "F32[K=32] tp:I");
+  EXPECT_EQ(plus_one("S(0)@tp"), "F32[K=32] tp:S(K)");
+  EXPECT_TRUE(absl::StrContains(plus_one("P@tp"), "counted once per rank"));
+}
+
 TEST(IndexRule, ADimensionThatAnOperandLacksMayBeSharded) {
   const LayoutType x = Leaf("tp=2", {kT, kK}, "S(0)@tp");
   const auto scale = [&](const std::vector<Dim>& shape, const char* spec) {

@@ -38,9 +38,14 @@ LayoutType LayoutChecker::Leaf(const std::string& path, const std::vector<Dim>& 
                                DType dtype) {
   HW_CHECK(!values_.contains(path)) << path << " is declared twice";
   consulted_.push_back({PlanPart::kLeaf, path, static_cast<int>(shape.size())});
+  LayoutType leaf;
   const auto type = LayoutType::Declare(mesh_, shape, dtype, plan_.Leaf(path));
-  if (!type.ok()) NoteAt(path, type.status());
-  const LayoutType& leaf = values_[path] = type.value_or(LayoutType());
+  if (type.ok()) {
+    leaf = *type;
+  } else {
+    NoteAt(path, type.status());
+  }
+  values_[path] = leaf;
   leaves_.emplace_back(path, leaf);
   return leaf;
 }
@@ -48,7 +53,7 @@ LayoutType LayoutChecker::Leaf(const std::string& path, const std::vector<Dim>& 
 LayoutType LayoutChecker::Parameter(absl::string_view name, const std::vector<Dim>& shape,
                                     DType dtype) {
   const std::string path = Path(name);
-  const LayoutType type = Leaf(path, shape, dtype);
+  LayoutType type = Leaf(path, shape, dtype);
   parameters_[path] = false;
   return type;
 }

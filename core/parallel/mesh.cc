@@ -63,7 +63,7 @@ struct Mesh::Grid {
 
 Mesh::Mesh() : Mesh(*Create({{"dp", 1}, {"cp", 1}, {"tp", 1}})) {}
 
-absl::StatusOr<Mesh> Mesh::Create(std::vector<MeshAxis> axes) {
+absl::StatusOr<Mesh> Mesh::Create(const std::vector<MeshAxis>& axes) {
   auto grid = std::make_shared<Grid>();
   for (const MeshAxis& axis : axes) {
     if (axis.name.empty() || grid->dense.numbers.contains(axis.name)) {
@@ -122,7 +122,8 @@ absl::StatusOr<Mesh> Mesh::WithExperts(std::int64_t ep) const {
   return Mesh(std::move(grid));
 }
 
-absl::StatusOr<Mesh> Mesh::WithSubAxes(absl::string_view axis, std::vector<MeshAxis> parts) const {
+absl::StatusOr<Mesh> Mesh::WithSubAxes(absl::string_view axis,
+                                       const std::vector<MeshAxis>& parts) const {
   HW_ASSIGN_OR_RETURN(const std::vector<int> found, Find(MeshView::kDense, axis));
   const std::int64_t axis_size = found.empty() ? 1 : grid_->dense.axes[found[0]].size;
   std::int64_t product = 1;
@@ -143,7 +144,7 @@ absl::StatusOr<Mesh> Mesh::WithSubAxes(absl::string_view axis, std::vector<MeshA
       axes.push_back({name, numbers.empty() ? 1 : grid_->dense.axes[numbers[0]].size});
     }
   }
-  HW_ASSIGN_OR_RETURN(const Mesh flat, Create(std::move(axes)));
+  HW_ASSIGN_OR_RETURN(const Mesh flat, Create(axes));
   auto grid = std::make_shared<Grid>(*flat.grid_);
   grid->expert = grid_->expert;
   std::vector<int> whole;

@@ -49,7 +49,7 @@ class Mesh {
   Mesh();
   // The axes, outermost first. kInvalidArgument: a name twice or empty, a size below 1, more than
   // 2^31 ranks, or more than kMaxAxes axes of size above 1.
-  static absl::StatusOr<Mesh> Create(std::vector<MeshAxis> axes);
+  static absl::StatusOr<Mesh> Create(const std::vector<MeshAxis>& axes);
   // "dp=2,cp=1,tp=4,ep=4": dp, cp, tp in this order whatever theirs, each 1 where it is left out;
   // ep adds an expert view. kInvalidArgument names the part that does not read.
   static absl::StatusOr<Mesh> Parse(absl::string_view text);
@@ -58,7 +58,8 @@ class Mesh {
   absl::StatusOr<Mesh> WithExperts(std::int64_t ep) const;
   // The same ranks with a dense axis cut into `parts`, outermost first. kInvalidArgument unless the
   // product of the parts is the axis' size. Of an axis of size 1 every part has size 1.
-  absl::StatusOr<Mesh> WithSubAxes(absl::string_view axis, std::vector<MeshAxis> parts) const;
+  absl::StatusOr<Mesh> WithSubAxes(absl::string_view axis,
+                                   const std::vector<MeshAxis>& parts) const;
 
   static constexpr int kMaxAxes = 8;
 

@@ -145,7 +145,7 @@ class AxisStep {
   ConstElements All(const Tensor& x) const { return {x.raw_data(), x.size(), x.dtype()}; }
 
   absl::StatusOr<Tensor> AllReduce(const Tensor& x) const {
-    const Tensor sum = Local(to_, rank_);
+    Tensor sum = Local(to_, rank_);
     HW_RETURN_IF_ERROR(
         comm_.AllReduce(All(x), Elements(sum.raw_data(), sum.size(), sum.dtype()), AddIn()));
     return sum;
@@ -172,7 +172,7 @@ class AxisStep {
   }
 
   Tensor UnpackAll(const std::vector<std::byte>& packed, const Sizes& shares) const {
-    const Tensor result = Local(to_, rank_);
+    Tensor result = Local(to_, rank_);
     const Block block = BlockOf(to_, cut_, rank_);
     std::int64_t begin = 0;
     for (const std::int64_t share : shares) {
@@ -193,7 +193,7 @@ class AxisStep {
   absl::StatusOr<Tensor> ReduceScatter(const Tensor& x) const {
     const Block block = BlockOf(from_, new_cut_, rank_);
     const std::vector<std::byte> packed = PackAll(x, block, new_shares_);
-    const Tensor share = Local(to_, rank_);
+    Tensor share = Local(to_, rank_);
     HW_RETURN_IF_ERROR(comm_.ReduceScatter(ConstElements(packed.data(), x.size(), x.dtype()),
                                            Elements(share.raw_data(), share.size(), share.dtype()),
                                            Counts(new_shares_, block), AddIn()));
@@ -217,14 +217,14 @@ class AxisStep {
   }
 
   Tensor Slice(const Tensor& x) const {
-    const Tensor share = Local(to_, rank_);
+    Tensor share = Local(to_, rank_);
     Pack(Data(x), BlockOf(from_, new_cut_, rank_), Begin(new_shares_),
          new_shares_[static_cast<std::size_t>(place_)], Data(share));
     return share;
   }
 
   Tensor Pad(const Tensor& x) const {
-    const Tensor whole = Local(to_, rank_);
+    Tensor whole = Local(to_, rank_);
     Unpack(Data(x), Begin(shares_), shares_[static_cast<std::size_t>(place_)], Data(whole),
            BlockOf(to_, cut_, rank_));
     return whole;
@@ -298,7 +298,7 @@ Tensor LocalShare(const LayoutType& type, std::int64_t rank, const Tensor& globa
   for (const AxisType axis : type.axis_types()) {
     HW_CHECK(axis != AxisType::kPartial && axis != AxisType::kVarying) << type.ToString();
   }
-  const Tensor local = Local(type, rank);
+  Tensor local = Local(type, rank);
   if (!data.empty()) std::memcpy(local.raw_data(), data.data(), data.size());
   return local;
 }
@@ -329,7 +329,7 @@ absl::StatusOr<Tensor> Assemble(const MeshRanks& ranks, const LayoutType& type,
                                 const Tensor& local) {
   Tensor x = local;
   LayoutType at = type;
-  const auto take = [&](Step step) -> absl::Status {
+  const auto take = [&](const Step& step) -> absl::Status {
     HW_ASSIGN_OR_RETURN(x, RunStep(ranks, step, at, x));
     HW_ASSIGN_OR_RETURN(at, Apply(step, at));
     return absl::OkStatus();

@@ -23,7 +23,7 @@ const std::vector<Dim> kShape = {{Factor::Batch("B", 2), {"L", 12}},
 constexpr char kMesh[] = "dp=2,tp=2,ep=4";
 
 Tensor Random(const Shape& shape, std::uint64_t seed) {
-  const Tensor tensor = Tensor::Zeros(shape, DType::kI32, Device::kCpu);
+  Tensor tensor = Tensor::Zeros(shape, DType::kI32, Device::kCpu);
   for (std::int64_t i = 0; i < tensor.size(); ++i) {
     tensor.data<std::int32_t>()[i] = static_cast<std::int32_t>(NextSplitMix(seed) % 1000);
   }

@@ -27,7 +27,7 @@ constexpr int kRankCounts[] = {1, 2, 3, 4, 5, 8};
 // Values of many magnitudes and signs, with -0, infinities, a NaN and subnormals among them.
 template <typename T>
 std::vector<T> Values(std::int64_t count, int rank) {
-  std::uint64_t state = static_cast<std::uint64_t>(rank + 1);
+  std::uint64_t state = static_cast<std::uint64_t>(rank) + 1;
   std::vector<T> values;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::uint64_t bits = NextSplitMix(state);
@@ -68,12 +68,14 @@ template <typename T>
 T ReferenceSum(const std::vector<std::vector<T>>& inputs, std::size_t i, DType add_in) {
   if constexpr (std::is_same_v<T, BFloat16>) {
     std::vector<float> leaves;
+    leaves.reserve(inputs.size());
     for (const auto& input : inputs) leaves.push_back(ToFloat(input[i]));
     return RoundToBFloat16(Tree(leaves, [&](float a, float b) {
       return add_in == DType::kBF16 ? ToFloat(RoundToBFloat16(a + b)) : a + b;
     }));
   } else {
     std::vector<T> leaves;
+    leaves.reserve(inputs.size());
     for (const auto& input : inputs) leaves.push_back(input[i]);
     return Tree(leaves, [](T a, T b) { return a + b; });
   }
@@ -93,6 +95,7 @@ bool SameBits(T a, T b) {
 template <typename T>
 void CheckSums(int ranks, std::int64_t count, DType add_in = DType::kF32) {
   std::vector<std::vector<T>> inputs;
+  inputs.reserve(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) inputs.push_back(Values<T>(count, r));
   std::vector<T> expected;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -251,7 +254,7 @@ TEST(ThreadRanks, AFailingRankFailsAllWithItsMessage) {
   EXPECT_EQ(Failure(4,
                     [&](Communicator& comm) -> absl::Status {
                       if (comm.rank() == 2) return absl::DataLossError("no data");
-                      const absl::Status status = comm.Barrier();
+                      absl::Status status = comm.Barrier();
                       failed += !status.ok() && status.message() == "rank 2: no data";
                       // And so it stays.
                       EXPECT_EQ(comm.Barrier(), status);
@@ -286,7 +289,7 @@ TEST(ThreadRanks, CallsThatDoNotFitAreErrors) {
                     [](Communicator& comm) -> absl::Status {
                       std::vector<float> in(2), out(3);
                       const Counts send = {1, 1};
-                      const Counts receive = comm.rank() == 0 ? Counts{1, 2} : Counts{1, 2};
+                      const Counts receive = {1, 2};
                       return comm.AllToAll(in, send, absl::MakeSpan(out), receive);
                     }),
             "all_to_all of F32: rank 1 sends 4 bytes to rank 0, which expects 8");

@@ -39,9 +39,9 @@ absl::StatusOr<LayoutType> InverseRms(const NormLetters& letters, const LayoutTy
 }  // namespace
 
 absl::StatusOr<LayoutType> Linear(const LayoutType& x, const LayoutType& weight,
-                                  const LayoutType* bias) {
+                                  const LayoutType* bias, std::optional<DType> dtype) {
   HW_ASSIGN_OR_RETURN(const LayoutType y,
-                      Product("linear", "tk,nk->tn", {"x", x}, {"weight", weight}));
+                      Product("linear", "tk,nk->tn", {"x", x}, {"weight", weight}, dtype));
   if (bias == nullptr) return y;
   return DeriveIndexed({.op = "linear", .letters = "tn,n->tn"}, {{"x W^T", y}, {"bias", *bias}});
 }
@@ -94,6 +94,10 @@ absl::StatusOr<NormGradients> RmsNormBackward(const LayoutType& x, const LayoutT
   HW_ASSIGN_OR_RETURN(const LayoutType dx,
                       Product(kOp, letters.scale, {"dy", difference}, {"1/rms", r}));
   return NormGradients{.x = dx, .weight = dweight};
+}
+
+absl::StatusOr<LayoutType> Map(const LayoutType& x) {
+  return DeriveElementwise("map", OpKind::kNonlinear, {{"x", x}});
 }
 
 absl::StatusOr<LayoutType> Add(const LayoutType& a, const LayoutType& b) {

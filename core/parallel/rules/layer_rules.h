@@ -14,6 +14,8 @@
 #ifndef HEADWISE_CORE_PARALLEL_RULES_LAYER_RULES_H_
 #define HEADWISE_CORE_PARALLEL_RULES_LAYER_RULES_H_
 
+#include <optional>
+
 #include "absl/status/statusor.h"
 #include "core/dtype/dtype.h"
 #include "core/parallel/layout_type.h"
@@ -23,7 +25,7 @@ namespace headwise::rules {
 // --- linear: y = x W^T + bias ---
 
 absl::StatusOr<LayoutType> Linear(const LayoutType& x, const LayoutType& weight,
-                                  const LayoutType* bias);
+                                  const LayoutType* bias, std::optional<DType> dtype = {});
 absl::StatusOr<LayoutType> LinearBackwardInput(const LayoutType& dy, const LayoutType& weight);
 absl::StatusOr<LayoutType> LinearBackwardWeight(const LayoutType& dy, const LayoutType& x,
                                                 DType dtype);
@@ -43,6 +45,8 @@ absl::StatusOr<NormGradients> RmsNormBackward(const LayoutType& x, const LayoutT
 
 // --- elementwise ---
 
+// Any function of x, element by element: logits that are multiplied and capped.
+absl::StatusOr<LayoutType> Map(const LayoutType& x);
 // a + b.
 absl::StatusOr<LayoutType> Add(const LayoutType& a, const LayoutType& b);
 // x times a number that is typed: 1 / (tokens of the step). Not for literals, which take part in a

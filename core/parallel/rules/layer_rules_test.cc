@@ -28,6 +28,7 @@ TEST(LinearRule, ColumnParallel) {
   const LayoutType b = Leaf(kMesh, {kF}, "S(0)@tp");
   const LayoutType y = *Linear(x, w, &b);
   EXPECT_EQ(y.ToString(), "F32[B=2 L=64, F=16] dp:S(B) tp:S(F)");
+  EXPECT_EQ(Linear(x, w, &b, DType::kF64)->dtype(), DType::kF64);
   EXPECT_TRUE(CheckDual(*LinearBackwardInput(y, w), x).ok());
   EXPECT_TRUE(CheckDual(*LinearBackwardWeight(y, x, DType::kF32), w).ok());
   EXPECT_TRUE(CheckDual(*LinearBackwardBias(y, DType::kF32), b).ok());
@@ -137,6 +138,11 @@ TEST(EmbeddingRule, WholeTable) {
   const LayoutType x = *Embedding(tokens, table, DType::kF32);
   EXPECT_EQ(x.ToString(), "F32[B=2 L=64, N=32] dp:S(B) tp:S(L)");
   EXPECT_TRUE(CheckDual(*EmbeddingBackward(tokens, table, x), table).ok());
+}
+
+TEST(MapRule, IsNotLinear) {
+  EXPECT_TRUE(*Map(Hidden("S(1)@tp")) == Hidden("S(1)@tp"));
+  EXPECT_TRUE(StrContains(Outcome(Map(Hidden("P@tp"))), "not linear"));
 }
 
 TEST(ScaleRule, TheTokenCountIsGlobal) {
