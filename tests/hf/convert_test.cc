@@ -424,6 +424,9 @@ TEST_F(BrokenFolderTest, Shards) {
   fs::remove(third);
   EXPECT_THAT(OpenError(), AllOf(HasSubstr(third), HasSubstr("No such file")));
   fs::copy(Dir("bad/model-00002-of-00003.safetensors"), third);
+  EXPECT_THAT(OpenError(), HasSubstr("in one shard, found it in model-00002-of-00003.safetensors "
+                                     "and in model-00003-of-00003.safetensors"));
+  ASSERT_TRUE(WriteSafetensors(third, {}).ok());
   EXPECT_THAT(OpenError(), HasSubstr("expected tensor lm_head.weight in model-00003-of-00003"));
 }
 
