@@ -74,7 +74,9 @@ grep -vE "^ptxas info|bytes stack frame|bytes cumulative stack size" "$report" >
 ((status == 0)) || exit "$status"
 for pair in $ptx; do
   arch=${pair%%=*}
-  mv "$kept/$stem.compute_${arch#sm_}.ptx" "${pair#*=}" || mv "$kept/$stem.ptx" "${pair#*=}" || exit 1
+  made=$kept/$stem.compute_${arch#sm_}.ptx
+  [[ -f $made ]] || made=$kept/$stem.ptx  # its name where there is one GPU
+  mv "$made" "${pair#*=}" || exit 1
 done
 rm -rf "$kept"
 """
