@@ -76,7 +76,7 @@ AtomicDirectory::~AtomicDirectory() {
   if (!finished_) files_.RemoveTree(temporary_path_);
 }
 
-absl::Status AtomicDirectory::Commit() {
+absl::Status AtomicDirectory::Commit(Existing existing) {
   HW_CHECK(!finished_) << "second Commit() of " << path_;
   const auto fail = [&](absl::Status status) {
     files_.RemoveTree(temporary_path_);
@@ -88,6 +88,10 @@ absl::Status AtomicDirectory::Commit() {
   int error = files_.Rename(temporary_path_, path_);
   bool replaced = false;
   // A directory that is not empty cannot be renamed over.
+  if ((error == ENOTEMPTY || error == EEXIST) && existing == Existing::kRefuse) {
+    return fail(absl::AlreadyExistsError(
+        absl::StrCat(path_, ": has appeared meanwhile; nothing was written; try another name")));
+  }
   if (error == ENOTEMPTY || error == EEXIST) {
     error = files_.Exchange(temporary_path_, path_);
     replaced = error == 0;

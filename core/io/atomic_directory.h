@@ -27,6 +27,9 @@ namespace headwise {
 
 class AtomicDirectory {
  public:
+  // What Commit() does with a destination that exists and is not empty.
+  enum class Existing { kReplace, kRefuse };
+
   // Creates the temporary directory. The destination's parent must exist. `hook` is for tests: see
   // file_system.h.
   static absl::StatusOr<std::unique_ptr<AtomicDirectory>> Create(const std::string& path,
@@ -42,8 +45,8 @@ class AtomicDirectory {
 
   // Once. On an error before the last two steps (syncing the parent, removing the old directory)
   // the destination is as it was; after that it is the new one, the error says so, and the old one
-  // may stay behind as a temporary.
-  absl::Status Commit();
+  // may stay behind as a temporary. kAlreadyExists if the destination is to be refused.
+  absl::Status Commit(Existing existing = Existing::kReplace);
 
  private:
   AtomicDirectory(std::string path, std::string temporary_path, FileHook hook);

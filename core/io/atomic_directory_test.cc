@@ -169,6 +169,16 @@ TEST_F(AtomicDirectoryTest, FileSystemsWithoutExchangeKeepTheOldDirectory) {
   EXPECT_EQ(EntriesOfRoot(), 1);
 }
 
+TEST_F(AtomicDirectoryTest, RefusesWhatHasAppearedMeanwhile) {
+  const auto directory = *AtomicDirectory::Create(path_);
+  ASSERT_TRUE(Save(kOld, nullptr).ok());
+  const absl::Status status = directory->Commit(AtomicDirectory::Existing::kRefuse);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(status.message(), HasSubstr("has appeared meanwhile"));
+  EXPECT_EQ(ReadTree(path_), kOld);
+  EXPECT_EQ(EntriesOfRoot(), 1);
+}
+
 TEST_F(AtomicDirectoryTest, NamesAndErrors) {
   path_ += "/";  // a trailing slash means nothing
   ASSERT_TRUE(Save(kNew, nullptr).ok());

@@ -34,11 +34,17 @@ absl::Status FileIsBad(const std::string& path, const absl::Status& status) {
 }
 
 absl::StatusOr<std::string> SafetensorsSet::FindIn(const std::string& directory) {
-  for (const char* name : {"model.safetensors.index.json", "model.safetensors"}) {
-    std::string path = absl::StrCat(directory, "/", name);
-    std::error_code error;
-    if (fs::exists(path, error)) return path;
+  const std::string index = absl::StrCat(directory, "/model.safetensors.index.json");
+  const std::string file = absl::StrCat(directory, "/model.safetensors");
+  std::error_code error;
+  const bool has_index = fs::exists(index, error), has_file = fs::exists(file, error);
+  if (has_index && has_file) {
+    return absl::DataLossError(absl::StrCat(
+        directory,
+        ": expected model.safetensors or model.safetensors.index.json, found both; which "
+        "one counts differs between programs; remove the other"));
   }
+  if (has_index || has_file) return has_index ? index : file;
   return absl::NotFoundError(absl::StrCat(
       directory, ": expected model.safetensors or model.safetensors.index.json in it, found none"));
 }

@@ -32,7 +32,7 @@ absl::Status FileIsBad(const std::string& path, const absl::Status& status);
 class SafetensorsSet {
  public:
   // The index of a directory (model.safetensors.index.json) or, without one, its
-  // model.safetensors; kNotFound if it has neither.
+  // model.safetensors; kNotFound if it has neither, kDataLoss if it has both.
   static absl::StatusOr<std::string> FindIn(const std::string& directory);
 
   // `path`: a .safetensors file, or an index (any name that ends in .json). kDataLoss also if a

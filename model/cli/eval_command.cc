@@ -77,6 +77,7 @@ absl::Status RunEval(const EvalFlags& flags) {
   if (flags.text.empty()) {
     return absl::InvalidArgumentError("--text: expected a file, found none");
   }
+  if (!flags.logits.empty()) HW_RETURN_IF_ERROR(CheckNewFile(flags.logits));
   HW_ASSIGN_OR_RETURN(const ModelSource source, OpenRunOrHf(flags.run, flags.hf));
   RunConfig config = source.config();
   if (!flags.format.empty()) {

@@ -25,6 +25,7 @@
 #include "model/counts.h"
 #include "model/generate/generate.h"
 #include "model/hf/hf_config.h"
+#include "model/hf/hf_folder.h"
 #include "model/hf/model_source.h"
 #include "model/presets/presets.h"
 #include "model/report/peak_flops.h"
@@ -214,6 +215,11 @@ absl::Status Train(const TrainFlags& flags) {
     return absl::OkStatus();
   }
 
+  if (!flags.run.empty() && HfFolder::Is(flags.run)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        flags.run, ": expected a run directory, found a Hugging Face folder; try --init ",
+        flags.run, " with another --run"));
+  }
   const std::string directory =
       flags.run.empty() ? NewRunDirectory(config.model().name()) : flags.run;
   ThreadPool pool(flags.threads > 0 ? flags.threads : DefaultThreads());

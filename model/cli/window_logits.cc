@@ -1,15 +1,33 @@
 #include "model/cli/window_logits.h"
 
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/io/safetensors_writer.h"
 #include "core/tensor/tensor.h"
 #include "model/kv_cache.h"
 
 namespace headwise {
+
+absl::Status CheckNewFile(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(path, error))) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--logits: expected a new file, found ", path, "; try another name"));
+  }
+  const std::string parent = fs::path(path).parent_path().string();
+  if (!parent.empty() && !fs::is_directory(parent, error)) {
+    return absl::NotFoundError(
+        absl::StrCat("--logits: expected a directory at ", parent, ", found none"));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status WriteWindowLogits(const TokenFile& tokens, std::int64_t count, Decoder& decoder,
                                ThreadPool& pool, const std::string& path) {

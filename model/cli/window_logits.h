@@ -12,6 +12,10 @@
 
 namespace headwise {
 
+// kFailedPrecondition if there is something at `path` already, whatever it is, kNotFound if there is
+// no directory for it.
+absl::Status CheckNewFile(const std::string& path);
+
 // Writes tokens.0, I32 [T], the first T tokens, and logits.0, F32 [T, V], the transformed logits
 // after each, decoded one by one, as a safetensors file.
 absl::Status WriteWindowLogits(const TokenFile& tokens, std::int64_t count, Decoder& decoder,

@@ -216,7 +216,7 @@ absl::StatusOr<ConvertReport> NativeToHf(const std::string& from, const std::str
   HW_RETURN_IF_ERROR(WriteShards(*directory, shards, carried, maker, progress));
   HW_RETURN_IF_ERROR(WriteFileAtomically(directory->PathOf("config.json"), *text));
   if (carried.has_value()) HW_RETURN_IF_ERROR(CopyOthers(*carried, *directory));
-  HW_RETURN_IF_ERROR(directory->Commit());
+  HW_RETURN_IF_ERROR(directory->Commit(AtomicDirectory::Existing::kRefuse));
   Finish(progress, &report);
   return report;
 }

@@ -21,6 +21,9 @@ RunConfig RunConfigOf(const ModelConfig& model) {
   training.set_sequence_length(std::min(training.sequence_length(), room));
   // A byte model's sample begins with a prompt of some 20 bytes.
   training.set_sample_tokens(std::clamp<std::int64_t>(room - 32, 0, training.sample_tokens()));
+  if (model.ffn().moe().balancing() == BALANCING_BIAS) {
+    config.mutable_optimizer()->set_balancing_rate(0.001);  // DeepSeek-V3's, arXiv:2412.19437
+  }
   config.mutable_data()->set_format(model.vocab_size() >= 256 ? BYTES : UINT16);
   return ResolveRunConfig(std::move(config));
 }

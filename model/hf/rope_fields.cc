@@ -51,7 +51,13 @@ void ReadYarn(ConfigFields& fields, std::int64_t max_position, RopeScaling* scal
       numerator > 0 && denominator > 0
           ? Magnitude(scaling->factor(), numerator) / Magnitude(scaling->factor(), denominator)
           : Magnitude(scaling->factor(), 1);
-  scaling->set_attention_factor(PositiveOr(fields, "attention_factor", otherwise));
+  // Unlike the others, transformers takes a 0 here as it is.
+  const double factor = fields.MaybeNumber("attention_factor").value_or(otherwise);
+  if (!(factor > 0)) {
+    fields.Fail("attention_factor",
+                absl::StrCat("expected a number > 0, found ", fields.Show("attention_factor")));
+  }
+  scaling->set_attention_factor(factor);
 }
 
 // `original` is what the top level says, which comes before what the section says.

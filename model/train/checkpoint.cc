@@ -136,7 +136,8 @@ absl::Status CheckVersions(const std::string& path, const CheckpointState& state
 
 // Fills in the versions and the list of files, writes the state, commits.
 absl::Status CommitWithState(AtomicDirectory& directory, CheckpointState state,
-                             const std::vector<std::string>& files, const FileHook& hook) {
+                             const std::vector<std::string>& files, const FileHook& hook,
+                             AtomicDirectory::Existing existing) {
   state.set_format_version(kCheckpointFormatVersion);
   state.set_prepare_qkv_contract(kPrepareQkvContractVersion);
   state.set_newton_schulz_contract(kNewtonSchulzContractVersion);
@@ -148,7 +149,7 @@ absl::Status CommitWithState(AtomicDirectory& directory, CheckpointState state,
   std::string text;
   google::protobuf::TextFormat::PrintToString(state, &text);
   HW_RETURN_IF_ERROR(WriteFileAtomically(directory.PathOf(kState), text, {.hook = hook}));
-  return directory.Commit();
+  return directory.Commit(existing);
 }
 
 }  // namespace
@@ -160,7 +161,8 @@ absl::Status CommitWeights(AtomicDirectory& directory, const RunConfig& config,
   state.set_weights_only(true);
   std::vector<std::string> files = {kWeights};
   files.insert(files.end(), other_files.begin(), other_files.end());
-  return CommitWithState(directory, std::move(state), files, nullptr);
+  return CommitWithState(directory, std::move(state), files, nullptr,
+                         AtomicDirectory::Existing::kRefuse);
 }
 
 absl::Status SaveCheckpoint(const std::string& run_directory, CheckpointState state,
@@ -175,7 +177,8 @@ absl::Status SaveCheckpoint(const std::string& run_directory, CheckpointState st
   HW_RETURN_IF_ERROR(WriteSafetensors(directory->PathOf(kWeights), Tensors(parameters), options));
   HW_RETURN_IF_ERROR(
       WriteSafetensors(directory->PathOf(kOptimizer), Tensors(optimizer_state), options));
-  HW_RETURN_IF_ERROR(CommitWithState(*directory, std::move(state), {kWeights, kOptimizer}, hook));
+  HW_RETURN_IF_ERROR(CommitWithState(*directory, std::move(state), {kWeights, kOptimizer}, hook,
+                                     AtomicDirectory::Existing::kReplace));
 
   if (keep == 0) return absl::OkStatus();
   const auto steps = ListSteps(run_directory);

@@ -40,7 +40,9 @@ check 'ids' test "$(uniq -c ids | awk '{print $1, NF}')" = '2 9'
 expect 0 '10 tokens, 9 predicted, in windows of 4' eval --hf "$golden/llama3" --text tokens --format UINT16 --sequence 4
 expect 0 'logits      l.safetensors: of the first 4 tokens' eval --hf "$golden/llama3" --text tokens --format UINT16 --sequence 4 --logits l.safetensors
 check 'logits' grep -aq '"logits.0":{"dtype":"F32","shape":\[4,160\]' l.safetensors
-expect 3 'to write no/l: No such file' eval --hf "$golden/llama3" --text tokens --format UINT16 --logits no/l
+expect 3 'logits: expected a new file, found tokens' eval --hf "$golden/llama3" --text tokens --format UINT16 --logits tokens
+expect 3 'a Hugging Face folder; try --init' train --run "$golden/llama3" --steps 1
+expect 3 'logits: expected a directory at no, found none' eval --hf "$golden/llama3" --text tokens --format UINT16 --logits no/l
 expect 0 'prompt and output are token ids' generate --hf "$golden/llama3" --prompt '1 2' --max-tokens 1
 expect 2 'expected one of them, found both' generate --hf "$golden/llama3" --run native
 expect 3 'a Hugging Face folder; try --hf' generate --run "$golden/llama3"

@@ -120,6 +120,8 @@ TEST_F(CheckpointSourceTest, ErrorsSayWhereAndWhat) {
   EXPECT_THAT(Resolve(directory_).status().message(),
               HasSubstr(At("config.json") + ": not valid JSON"));
   Write("model.safetensors.index.json", "[]");
+  EXPECT_THAT(Resolve(directory_).status().message(), HasSubstr("found both"));
+  std::filesystem::remove(At("model.safetensors"));
   EXPECT_THAT(Resolve(directory_).status().message(), HasSubstr("object weight_map"));
   EXPECT_THAT(ReadTensorHeaders(At("config.json")).status().message(), HasSubstr("not valid JSON"));
 }
