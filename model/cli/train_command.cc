@@ -175,6 +175,11 @@ absl::Status Train(const TrainFlags& flags) {
       }
     }
   }
+  if (!flags.run.empty() && HfFolder::Is(flags.run)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        flags.run, ": expected a run directory, found a Hugging Face folder; try --init ",
+        flags.run, " with another --run"));
+  }
   std::optional<FoundCheckpoint> resume;
   if (!flags.run.empty()) {
     HW_ASSIGN_OR_RETURN(resume, FindCheckpoint(flags.run));
@@ -215,11 +220,6 @@ absl::Status Train(const TrainFlags& flags) {
     return absl::OkStatus();
   }
 
-  if (!flags.run.empty() && HfFolder::Is(flags.run)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        flags.run, ": expected a run directory, found a Hugging Face folder; try --init ",
-        flags.run, " with another --run"));
-  }
   const std::string directory =
       flags.run.empty() ? NewRunDirectory(config.model().name()) : flags.run;
   ThreadPool pool(flags.threads > 0 ? flags.threads : DefaultThreads());

@@ -80,6 +80,7 @@ absl::StatusOr<CheckpointSource> FindCheckpointSource(const std::string& config,
     directory = weights;
     if (const std::string step = NewestStep(weights); !step.empty()) directory = step;
     absl::StatusOr<std::string> found = SafetensorsSet::FindIn(directory);
+    if (absl::IsDataLoss(found.status())) return found.status();
     if (!found.ok()) {
       return absl::NotFoundError(
           absl::StrCat(weights, ": expected model.safetensors, model.safetensors.index.json or a ",
