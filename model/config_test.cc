@@ -64,6 +64,8 @@ TEST(ConfigTest, NamesTheFirstWrongFieldItsValueAndWhatItMustBe) {
        "model.final_norm.epsilon: 1e-60 must be > 0 and < 1, e.g. 1e-5"},
       {[](ModelConfig& c) { c.set_logit_cap(-1); },
        "model.logit_cap: -1 must be a finite number >= 0"},
+      {[](ModelConfig& c) { c.set_logit_cap(1e-300); },
+       "model.logit_cap: 1e-300 is nothing in single precision; it must be 0, or larger"},
       {[](ModelConfig& c) { c.set_logit_multiplier(std::numeric_limits<double>::quiet_NaN()); },
        "model.logit_multiplier: nan must be a finite number >= 0"},
       {[](ModelConfig& c) { c.mutable_init()->set_linear_std(-0.02); },

@@ -25,6 +25,8 @@ void FieldChecks::Dimension(const std::string& field, std::int64_t value) {
 void FieldChecks::NotNegative(const std::string& field, double value) {
   if (!(value >= 0) || !std::isfinite(static_cast<float>(value))) {
     Fail(field, absl::StrCat(value, " must be a finite number >= 0"));
+  } else if (value > 0 && static_cast<float>(value) == 0) {
+    Fail(field, absl::StrCat(value, " is nothing in single precision; it must be 0, or larger"));
   }
 }
 

@@ -21,7 +21,7 @@ class FieldChecks {
   void Fail(const std::string& field, const std::string& problem);
   // From 1 to 2^31: beyond, a product of dimensions could leave 64 bits.
   void Dimension(const std::string& field, std::int64_t value);
-  // Finite in single precision.
+  // Finite in single precision, and 0 there only if it is 0.
   void NotNegative(const std::string& field, double value);
   void Positive(const std::string& field, double value);
   void Finite(const std::string& field, double value);
