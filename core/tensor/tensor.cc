@@ -105,6 +105,7 @@ Tensor Tensor::Clone() const {
   if (!defined_) return Tensor();
   Tensor t = Empty(shape_, dtype_, device_);
   if (t.data_ != nullptr) std::memcpy(t.data_, data_, static_cast<std::size_t>(bytes()));
+  t.layout_ = layout_;
   return t;
 }
 

@@ -8,6 +8,10 @@
 // storage: shapes and dtypes are checked, nothing is computed, and asking for data is a failed
 // HW_CHECK. Storage is contiguous, row-major and 64-byte aligned. Not synchronised: one writer, or
 // many readers.
+//
+// A tensor may carry a sharded layout, of which its shape is one rank's share
+// (core/parallel/tensor_layout.h). View() and Slice() leave it behind: what a view's layout is, only
+// an operation can say.
 #ifndef HEADWISE_CORE_TENSOR_TENSOR_H_
 #define HEADWISE_CORE_TENSOR_TENSOR_H_
 
@@ -24,6 +28,8 @@
 namespace headwise {
 
 enum class Device { kMeta, kCpu, kCuda };
+
+class LayoutType;  // core/parallel/layout_type.h
 
 const char* Name(Device device);
 std::ostream& operator<<(std::ostream& out, Device device);
@@ -58,6 +64,12 @@ class Tensor {
     return Tensor(std::move(shape), dtype, Device::kCpu, std::move(storage), data);
   }
 
+  // On Device::kMeta, holding on to `storage`, which lives as long as the last copy of the tensor:
+  // for accounts of memory that is not there.
+  static Tensor Meta(Shape shape, DType dtype, std::shared_ptr<void> storage) {
+    return Tensor(std::move(shape), dtype, Device::kMeta, std::move(storage), nullptr);
+  }
+
   bool defined() const { return defined_; }
   const Shape& shape() const { return shape_; }
   int rank() const { return static_cast<int>(shape_.size()); }
@@ -88,10 +100,11 @@ class Tensor {
   Tensor View(Shape shape) const;
   // Rows [begin, begin + count) of the first dimension; shares storage.
   Tensor Slice(std::int64_t begin, std::int64_t count) const;
-  // New storage with the same elements (on kMeta: the same shape).
+  // New storage with the same elements (on kMeta: the same shape), and the same layout.
   Tensor Clone() const;
 
  private:
+  friend class TensorLayout;  // core/parallel/tensor_layout.h
   Tensor(Shape shape, DType dtype, Device device, std::shared_ptr<void> storage, void* data);
   void CheckAccess(DType dtype) const;
 
@@ -100,8 +113,9 @@ class Tensor {
   std::int64_t size_ = 0;
   DType dtype_ = DType::kF32;
   Device device_ = Device::kMeta;
-  std::shared_ptr<void> storage_;  // null on kMeta
-  void* data_ = nullptr;           // may lie inside storage_ (Slice)
+  std::shared_ptr<void> storage_;             // null or an account on kMeta
+  void* data_ = nullptr;                      // may lie inside storage_ (Slice)
+  std::shared_ptr<const LayoutType> layout_;  // null: none
 };
 
 }  // namespace headwise
