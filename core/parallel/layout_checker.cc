@@ -36,7 +36,6 @@ void LayoutChecker::NoteAt(const std::string& path, const absl::Status& status) 
 
 LayoutType LayoutChecker::Leaf(const std::string& path, const std::vector<Dim>& shape,
                                DType dtype) {
-  HW_CHECK(!values_.contains(path)) << path << " is declared twice";
   consulted_.push_back({PlanPart::kLeaf, path, static_cast<int>(shape.size())});
   LayoutType leaf;
   const auto type = LayoutType::Declare(mesh_, shape, dtype, plan_.Leaf(path));
@@ -45,14 +44,22 @@ LayoutType LayoutChecker::Leaf(const std::string& path, const std::vector<Dim>& 
   } else {
     NoteAt(path, type.status());
   }
+  const bool again = values_.contains(path);
   values_[path] = leaf;
-  leaves_.emplace_back(path, leaf);
+  if (!again) {
+    leaves_.emplace_back(path, leaf);
+  } else {
+    const auto at = std::find_if(leaves_.begin(), leaves_.end(),
+                                 [&](const auto& one) { return one.first == path; });
+    at->second = leaf;
+  }
   return leaf;
 }
 
 LayoutType LayoutChecker::Parameter(absl::string_view name, const std::vector<Dim>& shape,
                                     DType dtype) {
   const std::string path = Path(name);
+  HW_CHECK(!values_.contains(path)) << path << " is declared twice";
   LayoutType type = Leaf(path, shape, dtype);
   parameters_[path] = false;
   return type;
@@ -63,29 +70,40 @@ LayoutType LayoutChecker::Input(absl::string_view name, const std::vector<Dim>& 
   return Leaf(Path(name), shape, dtype);
 }
 
-LayoutType LayoutChecker::Take(const std::string& path, const Step& step, const LayoutType& x,
-                               bool backward) {
+LayoutType LayoutChecker::Take(const std::string& path, const Step& step, LayoutType x,
+                               bool backward, std::vector<Taken>& taken) {
   auto next = headwise::Apply(step, x);
   if (!next.ok()) {
     NoteAt(absl::StrCat(path, backward ? " (backward)" : ""), next.status());
-    return LayoutType();
+    while (relax_ && !next.ok() && relax_(next.status(), absl::MakeSpan(&x, 1))) {
+      next = headwise::Apply(step, x);
+    }
+    if (!next.ok()) return LayoutType();
   }
+  if (!next->defined()) return LayoutType();
   if (const std::int64_t bytes = BytesSent(step, x); bytes > 0) {
     communication_.push_back({path, step, backward, bytes});
   }
+  taken.push_back({step, std::move(x), *next});
   return *std::move(next);
 }
 
-LayoutType LayoutChecker::Cross(absl::string_view boundary, const LayoutType& x) {
+LayoutType LayoutChecker::Cross(absl::string_view boundary, const LayoutType& x,
+                                std::vector<Taken>* taken) {
   const std::string path = Path(boundary);
   consulted_.push_back({PlanPart::kForward, path, x.defined() ? x.rank() : 0});
-  crossed_[path] = x;
+  std::vector<Taken>& crossed = crossed_[path];
+  crossed.clear();
   LayoutType result = x;
-  for (const Step& step : plan_.Forward(path)) result = Take(path, step, result, false);
+  for (const Step& step : plan_.Forward(path)) {
+    result = Take(path, step, std::move(result), backward_, crossed);
+  }
+  if (taken != nullptr) *taken = crossed;
   return result;
 }
 
-LayoutType LayoutChecker::CrossBackward(absl::string_view boundary, const LayoutType& gradient) {
+LayoutType LayoutChecker::CrossBackward(absl::string_view boundary, const LayoutType& gradient,
+                                        std::vector<Taken>* taken) {
   const std::string path = Path(boundary);
   consulted_.push_back({PlanPart::kBackward, path, gradient.defined() ? gradient.rank() : 0});
   const auto crossed = crossed_.find(path);
@@ -94,17 +112,27 @@ LayoutType LayoutChecker::CrossBackward(absl::string_view boundary, const Layout
   if (const auto set = plan_.Backward(path); set.has_value()) {
     steps = *set;
   } else {
-    LayoutType x = crossed->second;
-    for (const Step& step : plan_.Forward(path)) {
-      auto next = headwise::Apply(step, x);
-      if (!next.ok() || !next->defined()) return LayoutType();  // noted by the forward
-      steps.insert(steps.begin(), BackwardOf(step, x));
-      x = *std::move(next);
+    // Not all of them were taken: the forward has noted why.
+    if (crossed->second.size() != plan_.Forward(path).size()) return LayoutType();
+    for (const Taken& one : crossed->second) {
+      steps.insert(steps.begin(), BackwardOf(one.step, one.from));
     }
   }
+  std::vector<Taken> back;
   LayoutType result = gradient;
-  for (const Step& step : steps) result = Take(path, step, result, true);
+  for (const Step& step : steps) result = Take(path, step, std::move(result), true, back);
+  if (taken != nullptr) *taken = std::move(back);
   return result;
+}
+
+void LayoutChecker::BeginPass() {
+  backward_ = false;
+  if (!std::exchange(passed_, true)) return;
+  crossed_.clear();
+  consulted_.clear();
+  communication_.clear();
+  gradient_plan_ = GradientPlan();
+  for (auto& [path, came] : parameters_) came = false;
 }
 
 void LayoutChecker::ParameterGradient(absl::string_view name, const LayoutType& gradient) {

@@ -26,6 +26,7 @@
 #define HEADWISE_CORE_PARALLEL_LAYOUT_CHECKER_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -35,6 +36,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "core/parallel/gradient_plan.h"
 #include "core/parallel/layout_plan.h"
 #include "core/parallel/layout_type.h"
@@ -82,7 +84,8 @@ class LayoutChecker {
   };
   Module Enter(absl::string_view name) { return {*this, name}; }
 
-  // The type of a leaf, as the plan says. A parameter's gradient is expected by the end.
+  // The type of a leaf, as the plan says. A parameter's gradient is expected by the end; an input
+  // that is declared again takes the earlier one's place.
   LayoutType Parameter(absl::string_view name, const std::vector<Dim>& shape, DType dtype);
   LayoutType Input(absl::string_view name, const std::vector<Dim>& shape, DType dtype);
 
@@ -94,10 +97,24 @@ class LayoutChecker {
     return T();
   }
 
+  // A step that was taken.
+  struct Taken {
+    Step step;
+    LayoutType from, to;
+  };
   // x after the plan's steps at this boundary, and the gradient before them. A boundary is crossed
-  // forward once, then backward any number of times.
-  LayoutType Cross(absl::string_view boundary, const LayoutType& x);
-  LayoutType CrossBackward(absl::string_view boundary, const LayoutType& gradient);
+  // backward after it was crossed forward; either may happen again (activations that the backward
+  // computes once more). `taken`, if not null, gets the steps, for those who move data.
+  LayoutType Cross(absl::string_view boundary, const LayoutType& x,
+                   std::vector<Taken>* taken = nullptr);
+  LayoutType CrossBackward(absl::string_view boundary, const LayoutType& gradient,
+                           std::vector<Taken>* taken = nullptr);
+
+  // For code that passes again and again: forgets what the last pass crossed, sent and reduced;
+  // leaves stay, inputs may be declared anew. From EnterBackward() to the next BeginPass() every
+  // step counts as one of the backward.
+  void BeginPass();
+  void EnterBackward() { backward_ = true; }
 
   // The gradients, compared with the duals of their values. A parameter's goes into the gradient
   // plan, with the reduction that the plan names or that it needs; the gradients of several uses
@@ -109,6 +126,12 @@ class LayoutChecker {
   void Note(const absl::Status& status);
   // To call at the end: notes parameters that no gradient came for.
   void Finish();
+
+  // For tests that run what is refused. Before a refusal is noted for good, the hook may change the
+  // types of the operands, and says whether to try again; a mistake is noted all the same.
+  using Relax = std::function<bool(const absl::Status& refusal, absl::Span<LayoutType> operands)>;
+  void set_relax(Relax relax) { relax_ = std::move(relax); }
+  const Relax& relax() const { return relax_; }
 
   // OK, or the first mistake.
   absl::Status status() const;
@@ -134,19 +157,24 @@ class LayoutChecker {
   // Of a leaf or boundary, whose path says more than the module's.
   void NoteAt(const std::string& path, const absl::Status& status);
   LayoutType Leaf(const std::string& path, const std::vector<Dim>& shape, DType dtype);
-  LayoutType Take(const std::string& path, const Step& step, const LayoutType& x, bool backward);
+  // One step, noted and put into `taken`.
+  LayoutType Take(const std::string& path, const Step& step, LayoutType x, bool backward,
+                  std::vector<Taken>& taken);
 
   Mesh mesh_;
   LayoutPlan plan_;
   std::string path_;
-  std::map<std::string, LayoutType, std::less<>> values_;   // leaves
-  std::map<std::string, bool, std::less<>> parameters_;     // path -> whether its gradient came
-  std::map<std::string, LayoutType, std::less<>> crossed_;  // what entered a boundary
+  std::map<std::string, LayoutType, std::less<>> values_;  // leaves
+  std::map<std::string, bool, std::less<>> parameters_;    // path -> whether its gradient came
+  std::map<std::string, std::vector<Taken>, std::less<>> crossed_;  // boundary -> its steps
   std::vector<std::pair<std::string, LayoutType>> leaves_;
   std::vector<Consulted> consulted_;
   std::vector<LayoutMistake> mistakes_;
   std::vector<Communication> communication_;
   GradientPlan gradient_plan_;
+  bool passed_ = false;    // BeginPass() was called
+  bool backward_ = false;  // EnterBackward() was called
+  Relax relax_;
 };
 
 // A change of one entry of a plan under which everything is accepted.
