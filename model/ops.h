@@ -10,6 +10,11 @@
 // the argument, what it was and what it must be. User errors were caught before, in the config
 // (model/config.h).
 //
+// Tensors may be one rank's shares (model/sharding.h). Then an op derives the layout of its results
+// from its operands' by the rule of core/parallel/rules, in the same call; an operand that is
+// unknown, or a refusal, which is noted, makes the results unknown. Results that overwrite a tensor
+// of the caller's give it its layout.
+//
 // Three dtypes occur. The *compute dtype* stores activations and the copies of weights that matrix
 // products read: kF32, kBF16, or kF64 (gradient tests). The *master dtype* holds weights,
 // gradients, softmax statistics and logits: kF64 for kF64, else kF32. Tokens and positions are
@@ -21,8 +26,10 @@
 #define HEADWISE_MODEL_OPS_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/types/span.h"
+#include "core/parallel/layout_type.h"
 #include "core/tensor/tensor.h"
 #include "kernels/attention/attention.h"
 #include "kernels/common/thread_pool.h"
@@ -34,6 +41,7 @@
 #include "kernels/prepare_qkv/prepare_qkv.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/swiglu/swiglu.h"
+#include "model/sharding.h"
 #include "model/storage_pool.h"
 
 namespace headwise {
@@ -54,6 +62,7 @@ struct OpContext {
   Kernels kernels = Kernels::kCpu;
   ThreadPool* pool = nullptr;      // not owned; may be null on kMeta only
   StoragePool* storage = nullptr;  // not owned; null: every result is a fresh allocation
+  Sharding* sharding = nullptr;    // not owned; null: one rank, no layouts
 
   DType master() const { return compute == DType::kF64 ? DType::kF64 : DType::kF32; }
   // An uninitialised result.
@@ -63,13 +72,28 @@ struct OpContext {
 
 namespace ops {
 
+// Numbers on the host, with their layout where there are layouts.
+struct TokenIds {
+  absl::Span<const std::int32_t> ids;
+  LayoutType layout = {};
+};
+struct TokenPositions {
+  absl::Span<const std::int64_t> values;
+  LayoutType layout = {};
+};
+struct LossScale {
+  double value = 0;
+  LayoutType layout = {};
+};
+
 // --- embedding ---
 
-// [T, N] compute from tokens [T] and table [V, N] master.
-Tensor Embedding(const OpContext& ctx, absl::Span<const std::int32_t> tokens, const Tensor& table);
+// [T, N] compute from tokens [T] and table [V, N] master. A table that is a share of the rows gives
+// zeros for tokens of others.
+Tensor Embedding(const OpContext& ctx, const TokenIds& tokens, const Tensor& table);
 // Overwrites dtable [V, N] master.
-void EmbeddingBackward(const OpContext& ctx, absl::Span<const std::int32_t> tokens,
-                       const Tensor& dout, const Tensor& dtable);
+void EmbeddingBackward(const OpContext& ctx, const TokenIds& tokens, const Tensor& table,
+                       const Tensor& dout, Tensor& dtable);
 
 // --- norm ---
 
@@ -78,23 +102,33 @@ Tensor RmsNorm(const OpContext& ctx, const headwise::RmsNorm& op, const Tensor& 
                const Tensor& weight);
 // dx [T, N]; overwrites dweight [N] master (undefined for kScaleless).
 Tensor RmsNormBackward(const OpContext& ctx, const headwise::RmsNorm& op, const Tensor& x,
-                       const Tensor& weight, const Tensor& dy, const Tensor& dweight);
+                       const Tensor& weight, const Tensor& dy, Tensor& dweight);
+// Scaleless, over each head of x [T, heads D].
+Tensor HeadRmsNorm(const OpContext& ctx, const headwise::RmsNorm& op, std::int64_t head_dim,
+                   const Tensor& x);
+Tensor HeadRmsNormBackward(const OpContext& ctx, const headwise::RmsNorm& op, std::int64_t head_dim,
+                           const Tensor& x, const Tensor& dy);
 
 // --- linear ---
 
 // y = x W^T + bias: x [T, K], weight [N, K] compute, bias [N] master or undefined -> [T, N]
 // compute.
 Tensor Linear(const OpContext& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias);
-// The same into z [T, N] master: the output head and routers.
-void LinearToMaster(const OpContext& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                    const Tensor& z);
+// The same in the master dtype: the output head and routers.
+Tensor LinearToMaster(const OpContext& ctx, const Tensor& x, const Tensor& weight,
+                      const Tensor& bias);
+// y [T, N] + bias [N] master.
+Tensor AddBias(const OpContext& ctx, const Tensor& y, const Tensor& bias);
 // dx = dy W: dy [T, N], weight [N, K] -> [T, K].
 Tensor LinearBackwardInput(const OpContext& ctx, const Tensor& dy, const Tensor& weight);
 // Overwrites dweight [N, K] master with dy^T x.
-void LinearBackwardWeight(const OpContext& ctx, const Tensor& dy, const Tensor& x,
-                          const Tensor& dweight);
+void LinearBackwardWeight(const OpContext& ctx, const Tensor& dy, const Tensor& x, Tensor& dweight);
 // Overwrites dbias [N] master with the sum of dy's rows.
-void LinearBackwardBias(const OpContext& ctx, const Tensor& dy, const Tensor& dbias);
+void LinearBackwardBias(const OpContext& ctx, const Tensor& dy, Tensor& dbias);
+// All of them of LinearToMaster: dx from dy [T, N] master, which is rounded to compute first; dbias
+// may be undefined.
+Tensor LinearBackwardFromMaster(const OpContext& ctx, const Tensor& dy, const Tensor& x,
+                                const Tensor& weight, Tensor& dweight, Tensor& dbias);
 
 // --- attention ---
 
@@ -108,39 +142,42 @@ struct QkvArguments {
   const QkvPreparation& op;
   // [D] master; undefined unless the norm has weights.
   Tensor q_weight = {}, k_weight = {};
-  absl::Span<const std::int64_t> positions = {};  // [T]; unused without RoPE
+  TokenPositions positions = {};  // [T]; unused without RoPE
   bool unfused = false;  // run split, norm, RoPE and concat as separate kernels: same bits
 };
 
 // packed [T, (H + 2G) D] compute -> q, k, v.
 Qkv PrepareQkv(const OpContext& ctx, const QkvArguments& arguments, const Tensor& packed);
-// dpacked; overwrites dq_weight and dk_weight [G, D] master, per kv group (undefined unless the
-// norm has weights).
+// dpacked; overwrites dq_weight and dk_weight [G, D] master, per kv group (null unless the norm has
+// weights).
 Tensor PrepareQkvBackward(const OpContext& ctx, const QkvArguments& arguments, const Tensor& packed,
-                          const Qkv& gradients, const Tensor& dq_weight, const Tensor& dk_weight);
+                          const Qkv& gradients, Tensor* dq_weight, Tensor* dk_weight);
 // out [D] = tree over groups of per_group [G, D].
-void ReduceHeadNormGradient(const OpContext& ctx, const Tensor& per_group, const Tensor& out);
+void ReduceHeadNormGradient(const OpContext& ctx, const Tensor& per_group, Tensor& out);
 
-// o [T, H D]. k, v [S, G D] may hold more rows than the segments name. log_sum_exp [T, H] master is
-// overwritten, or undefined where no backward follows. sinks [H] master, or undefined. Every row of
-// q must lie in a segment.
-Tensor Attention(const OpContext& ctx, const headwise::Attention& op,
-                 absl::Span<const AttentionSegment> segments, const Qkv& qkv, const Tensor& sinks,
-                 const Tensor& log_sum_exp);
-// Overwrites d_sinks [H] master (undefined without sinks).
+struct AttentionOutput {
+  Tensor o;            // [T, H D]
+  Tensor log_sum_exp;  // [T, H] master; undefined where no backward follows
+};
+// k, v [S, G D] may hold more rows than the segments name. sinks [H] master, or undefined. Every row
+// of q must lie in a segment.
+AttentionOutput Attention(const OpContext& ctx, const headwise::Attention& op,
+                          absl::Span<const AttentionSegment> segments, const Qkv& qkv,
+                          const Tensor& sinks, bool keep_statistics);
+// Overwrites d_sinks [H] master (null without sinks).
 Qkv AttentionBackward(const OpContext& ctx, const headwise::Attention& op,
                       absl::Span<const AttentionSegment> segments, const Qkv& qkv,
-                      const Tensor& sinks, const Tensor& o, const Tensor& log_sum_exp,
-                      const Tensor& d_o, const Tensor& d_sinks);
+                      const Tensor& sinks, const AttentionOutput& saved, const Tensor& d_o,
+                      Tensor* d_sinks);
 
 // --- elementwise ---
 
 // a + b.
 Tensor Add(const OpContext& ctx, const Tensor& a, const Tensor& b);
-// a <- a + b.
-void AddInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b);
-// The same for two matrices in the master dtype: gradients of a weight with two uses.
-void AddMasterInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b);
+// a + b in a's place.
+[[nodiscard]] Tensor AddInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b);
+// a <- a + b for two matrices in the master dtype: gradients of a weight with two uses.
+void AddMasterInPlace(const OpContext& ctx, Tensor& a, const Tensor& b);
 
 // alpha * h + beta * branch, alpha and beta from gate [N] master (kernels/elementwise).
 Tensor GatedResidual(const OpContext& ctx, const ResidualGate& op, const Tensor& h,
@@ -151,25 +188,30 @@ struct ResidualGradients {
 // Overwrites dgate [N] master.
 ResidualGradients GatedResidualBackward(const OpContext& ctx, const ResidualGate& op,
                                         const Tensor& h, const Tensor& branch, const Tensor& gate,
-                                        const Tensor& dout, const Tensor& dgate);
+                                        const Tensor& dout, Tensor& dgate);
 
+struct GateGradients {
+  Tensor x, gate;
+};
 // x * sigmoid(gate).
 Tensor SigmoidGate(const OpContext& ctx, const Tensor& x, const Tensor& gate);
-// dx overwrites dout, dgate overwrites gate.
-void SigmoidGateBackwardInPlace(const OpContext& ctx, const Tensor& x, const Tensor& gate,
-                                const Tensor& dout);
+// dx in dout's place, dgate in gate's.
+[[nodiscard]] GateGradients SigmoidGateBackwardInPlace(const OpContext& ctx, const Tensor& x,
+                                                       const Tensor& gate, const Tensor& dout);
 
 // silu(gate) * up, or its clamped form.
 Tensor Swiglu(const OpContext& ctx, const headwise::Swiglu& op, const Tensor& gate,
               const Tensor& up);
-// dgate overwrites gate, dup overwrites up.
-void SwigluBackwardInPlace(const OpContext& ctx, const headwise::Swiglu& op, const Tensor& gate,
-                           const Tensor& up, const Tensor& dout);
+// dgate in gate's place; dup, the x of the result, in up's.
+[[nodiscard]] GateGradients SwigluBackwardInPlace(const OpContext& ctx, const headwise::Swiglu& op,
+                                                  const Tensor& gate, const Tensor& up,
+                                                  const Tensor& dout);
 
-// to <- from in to's dtype; the same shape. (master, compute) pairs only.
+// to <- from in to's dtype; the same shape. (master, compute) pairs only. Of elements: a layout is
+// the caller's.
 void Convert(const OpContext& ctx, const Tensor& from, const Tensor& to);
 // Rows [from_begin, + count) of `from` into rows [to_begin, + count) of `to`; same width and dtype;
-// the two may overlap.
+// the two may overlap. For decoding, which has no layouts.
 void CopyRows(const OpContext& ctx, const Tensor& from, std::int64_t from_begin, const Tensor& to,
               std::int64_t to_begin, std::int64_t count);
 
@@ -181,7 +223,16 @@ struct Routing {
   Tensor weights;  // [T, k] master
   Tensor experts;  // [T, k] kI32
   ExpertGroups groups;
+  Factor expert_factor;  // E, where there are layouts
 };
+
+// Rows sorted by expert, of the experts whose weights this rank has.
+struct ExpertRows {
+  std::vector<std::int64_t> offsets;  // [E + 1]: rows [offsets[e], offsets[e + 1]) are expert e's
+  std::int64_t count = 0;             // rows in all; on kMeta an estimate
+};
+// While they are with their tokens' rank, R = T k.
+ExpertRows RowsOf(const Routing& routing);
 
 // logits [T, E] master; selection_bias [E] master or undefined.
 Routing Route(const OpContext& ctx, const Router& op, const Tensor& logits,
@@ -189,49 +240,59 @@ Routing Route(const OpContext& ctx, const Router& op, const Tensor& logits,
 // dlogits [T, E] master from dweights [T, k] master.
 Tensor RouteBackward(const OpContext& ctx, const Router& op, const Tensor& logits,
                      const Routing& routing, const Tensor& dweights);
-// Overwrites loads [E] master: the choices of each expert.
-void CountLoads(const OpContext& ctx, const Routing& routing, const Tensor& loads);
-// The auxiliary loss of kernels/moe/balancing.h; 0 on kMeta.
-double BalancingLoss(const OpContext& ctx, const Tensor& logits, const Routing& routing);
-// dlogits += the gradient of loss_scale times that loss.
-void AddBalancingGradient(const OpContext& ctx, const Tensor& logits, const Routing& routing,
-                          double loss_scale, const Tensor& dlogits);
+// [E] master: the choices of each expert.
+Tensor CountLoads(const OpContext& ctx, const Tensor& logits, const Routing& routing);
+// The auxiliary loss of kernels/moe/balancing.h from the loads of `tokens` tokens, of which logits
+// [T, E] may be a share; 0 on kMeta.
+double BalancingLoss(const OpContext& ctx, const Tensor& logits, const Tensor& loads,
+                     std::int64_t tokens);
+// dlogits + the gradient of loss_scale times that loss, in dlogits' place.
+[[nodiscard]] Tensor AddBalancingGradient(const OpContext& ctx, const Tensor& logits,
+                                          const Tensor& loads, std::int64_t tokens,
+                                          double loss_scale, const Tensor& dlogits);
 
-// x [T, N] -> rows [T k, N].
+// x [T, N] -> rows [R, N].
 Tensor DispatchTokens(const OpContext& ctx, const Routing& routing, const Tensor& x);
 Tensor DispatchTokensBackward(const OpContext& ctx, const Routing& routing, const Tensor& drows);
-// outputs [T k, N], weighted and summed -> [T, N].
+// outputs [R, N], weighted and summed -> [T, N].
 Tensor CombineExperts(const OpContext& ctx, const Routing& routing, const Tensor& outputs);
 struct ExpertGradients {
-  Tensor outputs;  // [T k, N]
+  Tensor outputs;  // [R, N]
   Tensor weights;  // [T, k] master
 };
 ExpertGradients CombineExpertsBackward(const OpContext& ctx, const Routing& routing,
                                        const Tensor& outputs, const Tensor& dy);
 
-// One linear layer per expert on its rows: x [T k, K], weight [E, N, K] compute, bias [E, N] master
-// or undefined -> [T k, N].
-Tensor ExpertLinear(const OpContext& ctx, const Routing& routing, const Tensor& x,
+// One linear layer per expert on its rows: x [R, K], weight [E, N, K] compute, bias [E, N] master or
+// undefined -> [R, N].
+Tensor ExpertLinear(const OpContext& ctx, const ExpertRows& rows, const Tensor& x,
                     const Tensor& weight, const Tensor& bias);
-Tensor ExpertLinearBackwardInput(const OpContext& ctx, const Routing& routing, const Tensor& dy,
+// y [R, N] + the bias [E, N] master of each row's expert.
+Tensor AddExpertBias(const OpContext& ctx, const ExpertRows& rows, const Tensor& y,
+                     const Tensor& bias);
+Tensor ExpertLinearBackwardInput(const OpContext& ctx, const ExpertRows& rows, const Tensor& dy,
                                  const Tensor& weight);
 // Overwrites dweight [E, N, K] master.
-void ExpertLinearBackwardWeight(const OpContext& ctx, const Routing& routing, const Tensor& dy,
-                                const Tensor& x, const Tensor& dweight);
+void ExpertLinearBackwardWeight(const OpContext& ctx, const ExpertRows& rows, const Tensor& dy,
+                                const Tensor& x, Tensor& dweight);
 // Overwrites dbias [E, N] master.
-void ExpertLinearBackwardBias(const OpContext& ctx, const Routing& routing, const Tensor& dy,
-                              const Tensor& dbias);
+void ExpertLinearBackwardBias(const OpContext& ctx, const ExpertRows& rows, const Tensor& dy,
+                              Tensor& dbias);
 
 // --- loss ---
 
-// Overwrites losses [T] master from z [T, V] master and targets [T], and dz [T, V] compute unless
-// it is undefined.
-void CrossEntropy(const OpContext& ctx, const LogitTransform& op, const Tensor& z,
-                  absl::Span<const std::int32_t> targets, double loss_scale, const Tensor& losses,
-                  const Tensor& dz);
-// Adjacent-pair tree in double; 0 on kMeta.
+struct HeadLoss {
+  Tensor losses;  // [T] master
+  Tensor dz;      // [T, V] compute: the gradient of scale times their sum; undefined without backward
+};
+// The losses of logits x W^T, x [T, N], weight [V, N] compute, targets [T]; in chunks of tokens, so
+// that the logits are never there at once.
+HeadLoss LinearCrossEntropy(const OpContext& ctx, const LogitTransform& op, const Tensor& x,
+                            const Tensor& weight, const TokenIds& targets, const LossScale& scale,
+                            bool backward);
+// Of this rank's tokens: adjacent-pair tree in double; 0 on kMeta.
 double SumLosses(const OpContext& ctx, const Tensor& losses);
-// z <- transformed logits; kF32 only.
+// z <- transformed logits; kF32 only. For decoding, which has no layouts.
 void TransformLogitsInPlace(const OpContext& ctx, const LogitTransform& op, const Tensor& z);
 
 }  // namespace ops

@@ -339,6 +339,32 @@ bool operator==(const LayoutType& a, const LayoutType& b) {
          a.data_->types == b.data_->types;
 }
 
+std::int64_t ShareBegin(const LayoutType& type, int dim, std::int64_t rank) {
+  const ShardedDim& factors = type.dims()[static_cast<std::size_t>(dim)];
+  for (std::size_t f = 1; f < factors.size(); ++f) {
+    HW_CHECK(factors[f].axes.empty()) << "no range of dimension " << dim << ": " << type.ToString();
+  }
+  if (factors.empty() || factors[0].axes.empty()) return 0;
+  const ShardedFactor& first = factors[0];
+  std::int64_t inner = 1;
+  for (std::size_t f = 1; f < factors.size(); ++f) inner *= factors[f].factor.size;
+  std::int64_t begin = 0;
+  std::size_t next = 0;
+  std::int64_t left = first.factor.size;  // what the axes so far leave of the factor
+  if (!first.sizes.empty()) {
+    const std::int64_t place = type.mesh().Coordinate(type.view(), first.axes[0], rank);
+    for (std::int64_t i = 0; i < place; ++i) begin += first.sizes[static_cast<std::size_t>(i)];
+    left = first.sizes[static_cast<std::size_t>(place)];
+    next = 1;
+  }
+  for (; next < first.axes.size(); ++next) {
+    const int axis = first.axes[next];
+    left /= type.mesh().Axes(type.view())[static_cast<std::size_t>(axis)].size;
+    begin += type.mesh().Coordinate(type.view(), axis, rank) * left;
+  }
+  return begin * inner;
+}
+
 absl::Status CheckDual(const LayoutType& gradient, const LayoutType& value) {
   if (!gradient.defined() || !value.defined()) return absl::OkStatus();
   const auto differ = [&](const std::string& why) {

@@ -136,6 +136,10 @@ class LayoutType {
   std::shared_ptr<const Data> data_;
 };
 
+// The first element along `dim` of the rank's share, which must be one range of them (checked): all
+// axes shard the outermost factor.
+std::int64_t ShareBegin(const LayoutType& type, int dim, std::int64_t rank);
+
 // OK if `gradient` may be the gradient of `value`: the same global shape and order of tokens, and
 // on every axis the dual type, sharded alike. Otherwise kFailedPrecondition names the first axis
 // where they differ. dtypes may differ.

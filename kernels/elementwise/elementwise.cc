@@ -2,6 +2,7 @@
 
 #include <tuple>
 
+#include "core/base/check.h"
 #include "kernels/common/math.h"
 #include "kernels/common/row_loops.h"
 #include "kernels/common/simd.h"
@@ -13,6 +14,16 @@ void Add(RowSpan<const T> a, RowSpan<const T> b, RowSpan<T> out, ThreadPool& poo
   using V = Vec16<Compute<T>>;
   MapElements(std::tuple(out), std::tuple(a, b), pool,
               [](V x, V y) HW_ALWAYS_INLINE { return x + y; });
+}
+
+template <typename T>
+void AddBias(RowSpan<const T> y, absl::Span<const Compute<T>> bias, RowSpan<T> out,
+             ThreadPool& pool) {
+  using V = Vec16<Compute<T>>;
+  HW_CHECK_EQ(static_cast<std::int64_t>(bias.size()), y.width) << "bias of rows";
+  const RowSpan<const Compute<T>> same_row(bias.data(), y.rows, y.width, /*stride=*/0);
+  MapElements(std::tuple(out), std::tuple(y, same_row), pool,
+              [](V x, V b) HW_ALWAYS_INLINE { return x + b; });
 }
 
 template <typename T>
@@ -41,6 +52,7 @@ void Convert(RowSpan<const From> in, RowSpan<To> out, ThreadPool& pool) {
 
 #define HEADWISE_INSTANTIATE(T)                                                              \
   template void Add<T>(RowSpan<const T>, RowSpan<const T>, RowSpan<T>, ThreadPool&);         \
+  template void AddBias<T>(RowSpan<const T>, absl::Span<const Compute<T>>, RowSpan<T>, ThreadPool&); \
   template void SigmoidGateForward<T>(RowSpan<const T>, RowSpan<const T>, RowSpan<T>,        \
                                       ThreadPool&);                                          \
   template void SigmoidGateBackward<T>(RowSpan<const T>, RowSpan<const T>, RowSpan<const T>, \

@@ -1,5 +1,5 @@
-// elementwise: the residual add, the sigmoid gate on attention's output, and conversions between
-// storage types.
+// elementwise: the residual add, a bias, the sigmoid gate on attention's output, and conversions
+// between storage types.
 //
 //   Add<float>(residual, branch, residual, pool);       // in place
 //   Convert<float, BFloat16>(master, weights, pool);
@@ -11,6 +11,7 @@
 #ifndef HEADWISE_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
 #define HEADWISE_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
 
+#include "absl/types/span.h"
 #include "core/dtype/dtype.h"
 #include "core/tensor/row_span.h"
 #include "kernels/common/thread_pool.h"
@@ -20,6 +21,11 @@ namespace headwise {
 // out = a + b; out may be a or b.
 template <typename T>
 void Add(RowSpan<const T> a, RowSpan<const T> b, RowSpan<T> out, ThreadPool& pool);
+
+// out[t] = y[t] + bias; out may be y. bias [N].
+template <typename T>
+void AddBias(RowSpan<const T> y, absl::Span<const Compute<T>> bias, RowSpan<T> out,
+             ThreadPool& pool);
 
 // out = x * Sigmoid(gate); out may be x or gate. Sigmoid is the one of kernels/common/math.h.
 template <typename T>

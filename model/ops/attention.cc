@@ -1,5 +1,6 @@
 #include "kernels/attention/attention.h"
 
+#include "core/parallel/rules/attention_rules.h"
 #include "model/ops.h"
 #include "model/ops/op_support.h"
 
@@ -8,7 +9,7 @@ namespace {
 
 void CheckArguments(const OpContext& ctx, const char* op_name, const headwise::Attention& op,
                     absl::Span<const AttentionSegment> segments, const Qkv& qkv,
-                    const Tensor& sinks, const Tensor& log_sum_exp) {
+                    const Tensor& sinks) {
   CheckMatrix(ctx, op_name, "q", qkv.q, ctx.compute);
   CheckMatrix(ctx, op_name, "k", qkv.k, ctx.compute);
   const std::int64_t tokens = qkv.q.dim(0);
@@ -16,9 +17,6 @@ void CheckArguments(const OpContext& ctx, const char* op_name, const headwise::A
   CheckLength(op_name, "a row of k", qkv.k.dim(1), op.kv_heads * op.head_dim);
   CheckTensor(ctx, op_name, "v", qkv.v, qkv.k.shape(), ctx.compute);
   if (sinks.defined()) CheckTensor(ctx, op_name, "sinks", sinks, {op.query_heads}, ctx.master());
-  if (log_sum_exp.defined()) {
-    CheckTensor(ctx, op_name, "log_sum_exp", log_sum_exp, {tokens, op.query_heads}, ctx.master());
-  }
   // In order and without holes, so that every row of q is in exactly one segment.
   std::int64_t covered = 0;
   for (const AttentionSegment& s : segments) {
@@ -34,42 +32,66 @@ void CheckArguments(const OpContext& ctx, const char* op_name, const headwise::A
 
 }  // namespace
 
-Tensor Attention(const OpContext& ctx, const headwise::Attention& op,
-                 absl::Span<const AttentionSegment> segments, const Qkv& qkv, const Tensor& sinks,
-                 const Tensor& log_sum_exp) {
-  CheckArguments(ctx, "Attention", op, segments, qkv, sinks, log_sum_exp);
-  const Tensor o = ctx.Empty(qkv.q.shape());
+AttentionOutput Attention(const OpContext& ctx, const headwise::Attention& op,
+                          absl::Span<const AttentionSegment> segments, const Qkv& qkv,
+                          const Tensor& sinks, bool keep_statistics) {
+  const auto layout = Derive(
+      ctx,
+      [&](const LayoutType& q, const LayoutType& k, const LayoutType& v, const LayoutType& sinks) {
+        return rules::Attention({q, k, v}, OrNull(sinks), ctx.master());
+      },
+      qkv.q, qkv.k, qkv.v, sinks);
+  if (!layout.known) return {.o = Unknown(ctx), .log_sum_exp = Unknown(ctx)};
+  CheckArguments(ctx, "Attention", op, segments, qkv, sinks);
+  AttentionOutput out = {.o = Result(ctx, qkv.q.shape(), ctx.compute, layout.value.o)};
+  if (keep_statistics) {
+    out.log_sum_exp = Result(ctx, {qkv.q.dim(0), op.query_heads}, ctx.master(),
+                             layout.value.log_sum_exp);
+  }
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     AttentionForward<T>(op, segments, qkv.q.Rows<T>(), qkv.k.Rows<T>(), qkv.v.Rows<T>(),
-                        Elements<const Compute<T>>(sinks), o.Rows<T>(),
-                        RowsOrNone<Compute<T>>(log_sum_exp), *ctx.pool);
+                        Elements<const Compute<T>>(sinks), out.o.Rows<T>(),
+                        RowsOrNone<Compute<T>>(out.log_sum_exp), *ctx.pool);
   });
-  return o;
+  return out;
 }
 
 Qkv AttentionBackward(const OpContext& ctx, const headwise::Attention& op,
                       absl::Span<const AttentionSegment> segments, const Qkv& qkv,
-                      const Tensor& sinks, const Tensor& o, const Tensor& log_sum_exp,
-                      const Tensor& d_o, const Tensor& d_sinks) {
-  CheckArguments(ctx, "AttentionBackward", op, segments, qkv, sinks, log_sum_exp);
-  if (sinks.defined()) {
-    CheckTensor(ctx, "AttentionBackward", "d_sinks", d_sinks, sinks.shape(), ctx.master());
-  } else {
-    CheckUndefined("AttentionBackward", "d_sinks", d_sinks);
+                      const Tensor& sinks, const AttentionOutput& saved, const Tensor& d_o,
+                      Tensor* d_sinks) {
+  const auto layout = Derive(
+      ctx,
+      [&](const LayoutType& q, const LayoutType& k, const LayoutType& v, const LayoutType& sinks,
+          const LayoutType& o, const LayoutType& log_sum_exp, const LayoutType& d_o) {
+        return rules::AttentionBackward({q, k, v}, OrNull(sinks), {o, log_sum_exp}, d_o);
+      },
+      qkv.q, qkv.k, qkv.v, sinks, saved.o, saved.log_sum_exp, d_o);
+  if (!layout.known) {
+    if (d_sinks != nullptr) Forget(ctx, *d_sinks);
+    return {.q = Unknown(ctx), .k = Unknown(ctx), .v = Unknown(ctx)};
   }
-  CheckTensor(ctx, "AttentionBackward", "o", o, qkv.q.shape(), ctx.compute);
+  CheckArguments(ctx, "AttentionBackward", op, segments, qkv, sinks);
+  HW_CHECK_EQ(sinks.defined(), d_sinks != nullptr) << "AttentionBackward: d_sinks";
+  if (sinks.defined()) {
+    CheckTensor(ctx, "AttentionBackward", "d_sinks", *d_sinks, sinks.shape(), ctx.master());
+  }
+  CheckTensor(ctx, "AttentionBackward", "o", saved.o, qkv.q.shape(), ctx.compute);
   CheckTensor(ctx, "AttentionBackward", "d_o", d_o, qkv.q.shape(), ctx.compute);
-  CheckTensor(ctx, "AttentionBackward", "log_sum_exp", log_sum_exp, {o.dim(0), op.query_heads},
-              ctx.master());
-  const Qkv d = {
-      .q = ctx.Empty(qkv.q.shape()), .k = ctx.Empty(qkv.k.shape()), .v = ctx.Empty(qkv.v.shape())};
+  CheckTensor(ctx, "AttentionBackward", "log_sum_exp", saved.log_sum_exp,
+              {saved.o.dim(0), op.query_heads}, ctx.master());
+  const rules::QkvTypes& types = layout.value.qkv;
+  const Qkv d = {.q = Result(ctx, qkv.q.shape(), ctx.compute, types.q),
+                 .k = Result(ctx, qkv.k.shape(), ctx.compute, types.k),
+                 .v = Result(ctx, qkv.v.shape(), ctx.compute, types.v)};
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    headwise::AttentionBackward<T>(op, segments, qkv.q.Rows<T>(), qkv.k.Rows<T>(), qkv.v.Rows<T>(),
-                                   Elements<const Compute<T>>(sinks), o.Rows<T>(),
-                                   log_sum_exp.Rows<Compute<T>>(), d_o.Rows<T>(), d.q.Rows<T>(),
-                                   d.k.Rows<T>(), d.v.Rows<T>(), Elements<Compute<T>>(d_sinks),
-                                   *ctx.pool);
+    headwise::AttentionBackward<T>(
+        op, segments, qkv.q.Rows<T>(), qkv.k.Rows<T>(), qkv.v.Rows<T>(),
+        Elements<const Compute<T>>(sinks), saved.o.Rows<T>(),
+        saved.log_sum_exp.Rows<Compute<T>>(), d_o.Rows<T>(), d.q.Rows<T>(), d.k.Rows<T>(),
+        d.v.Rows<T>(), Elements<Compute<T>>(d_sinks == nullptr ? Tensor() : *d_sinks), *ctx.pool);
   });
+  if (d_sinks != nullptr) *d_sinks = Overwritten(ctx, *d_sinks, layout.value.sinks);
   return d;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/parallel/rules/layer_rules.h"
 #include "kernels/swiglu/swiglu.h"
 #include "model/ops.h"
 #include "model/ops/op_support.h"
@@ -18,34 +19,44 @@ void AddTo(const OpContext& ctx, const Tensor& a, const Tensor& b, const Tensor&
 }  // namespace
 
 Tensor Add(const OpContext& ctx, const Tensor& a, const Tensor& b) {
+  const auto layout = Derive(ctx, rules::Add, a, b);
+  if (!layout.known) return Unknown(ctx);
   CheckMatrix(ctx, "Add", "a", a, ctx.compute);
   CheckTensor(ctx, "Add", "b", b, a.shape(), ctx.compute);
-  Tensor out = ctx.Empty(a.shape());
+  const Tensor out = Result(ctx, a.shape(), ctx.compute, layout.value);
   AddTo(ctx, a, b, out);
   return out;
 }
 
-void AddInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b) {
+Tensor AddInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b) {
+  const auto layout = Derive(ctx, rules::Add, a, b);
+  if (!layout.known) return Unknown(ctx);
   CheckMatrix(ctx, "AddInPlace", "a", a, ctx.compute);
   CheckTensor(ctx, "AddInPlace", "b", b, a.shape(), ctx.compute);
   AddTo(ctx, a, b, a);
+  return Overwritten(ctx, a, layout.value);
 }
 
-void AddMasterInPlace(const OpContext& ctx, const Tensor& a, const Tensor& b) {
+void AddMasterInPlace(const OpContext& ctx, Tensor& a, const Tensor& b) {
+  const auto layout = Derive(ctx, rules::Add, a, b);
+  if (!layout.known) return Forget(ctx, a);
   CheckMatrix(ctx, "AddMasterInPlace", "a", a, ctx.master());
   CheckTensor(ctx, "AddMasterInPlace", "b", b, a.shape(), ctx.master());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     headwise::Add<Compute<T>>(a.Rows<Compute<T>>(), b.Rows<Compute<T>>(), a.Rows<Compute<T>>(),
                               *ctx.pool);
   });
+  a = Overwritten(ctx, a, layout.value);
 }
 
 Tensor GatedResidual(const OpContext& ctx, const ResidualGate& op, const Tensor& h,
                      const Tensor& branch, const Tensor& gate) {
+  const auto layout = Derive(ctx, rules::GatedResidual, h, branch, gate);
+  if (!layout.known) return Unknown(ctx);
   CheckMatrix(ctx, "GatedResidual", "h", h, ctx.compute);
   CheckTensor(ctx, "GatedResidual", "branch", branch, h.shape(), ctx.compute);
   CheckTensor(ctx, "GatedResidual", "gate", gate, {h.dim(1)}, ctx.master());
-  const Tensor out = ctx.Empty(h.shape());
+  const Tensor out = Result(ctx, h.shape(), ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     ResidualGateForward<T>(op, h.Rows<T>(), branch.Rows<T>(), Elements<const Compute<T>>(gate),
                            out.Rows<T>(), *ctx.pool);
@@ -55,33 +66,41 @@ Tensor GatedResidual(const OpContext& ctx, const ResidualGate& op, const Tensor&
 
 ResidualGradients GatedResidualBackward(const OpContext& ctx, const ResidualGate& op,
                                         const Tensor& h, const Tensor& branch, const Tensor& gate,
-                                        const Tensor& dout, const Tensor& dgate) {
+                                        const Tensor& dout, Tensor& dgate) {
+  const auto layout = Derive(ctx, rules::GatedResidualBackward, h, branch, gate, dout);
+  if (!layout.known) return {.h = Unknown(ctx), .branch = Unknown(ctx)};
   CheckMatrix(ctx, "GatedResidualBackward", "h", h, ctx.compute);
   CheckTensor(ctx, "GatedResidualBackward", "branch", branch, h.shape(), ctx.compute);
   CheckTensor(ctx, "GatedResidualBackward", "gate", gate, {h.dim(1)}, ctx.master());
   CheckTensor(ctx, "GatedResidualBackward", "dout", dout, h.shape(), ctx.compute);
   CheckTensor(ctx, "GatedResidualBackward", "dgate", dgate, gate.shape(), ctx.master());
-  const ResidualGradients d = {.h = ctx.Empty(h.shape()), .branch = ctx.Empty(h.shape())};
+  const ResidualGradients d = {.h = Result(ctx, h.shape(), ctx.compute, layout.value.h),
+                               .branch = Result(ctx, h.shape(), ctx.compute, layout.value.branch)};
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     ResidualGateBackward<T>(op, h.Rows<T>(), branch.Rows<T>(), Elements<const Compute<T>>(gate),
                             dout.Rows<T>(), d.h.Rows<T>(), d.branch.Rows<T>(),
                             Elements<Compute<T>>(dgate), *ctx.pool);
   });
+  dgate = Overwritten(ctx, dgate, layout.value.gate);
   return d;
 }
 
 Tensor SigmoidGate(const OpContext& ctx, const Tensor& x, const Tensor& gate) {
+  const auto layout = Derive(ctx, rules::Gate, x, gate);
+  if (!layout.known) return Unknown(ctx);
   CheckMatrix(ctx, "SigmoidGate", "x", x, ctx.compute);
   CheckTensor(ctx, "SigmoidGate", "gate", gate, x.shape(), ctx.compute);
-  Tensor out = ctx.Empty(x.shape());
+  const Tensor out = Result(ctx, x.shape(), ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     SigmoidGateForward<T>(x.Rows<T>(), gate.Rows<T>(), out.Rows<T>(), *ctx.pool);
   });
   return out;
 }
 
-void SigmoidGateBackwardInPlace(const OpContext& ctx, const Tensor& x, const Tensor& gate,
-                                const Tensor& dout) {
+GateGradients SigmoidGateBackwardInPlace(const OpContext& ctx, const Tensor& x, const Tensor& gate,
+                                         const Tensor& dout) {
+  const auto layout = Derive(ctx, rules::GateBackward, x, gate, dout);
+  if (!layout.known) return {.x = Unknown(ctx), .gate = Unknown(ctx)};
   CheckMatrix(ctx, "SigmoidGateBackwardInPlace", "x", x, ctx.compute);
   CheckTensor(ctx, "SigmoidGateBackwardInPlace", "gate", gate, x.shape(), ctx.compute);
   CheckTensor(ctx, "SigmoidGateBackwardInPlace", "dout", dout, x.shape(), ctx.compute);
@@ -89,21 +108,27 @@ void SigmoidGateBackwardInPlace(const OpContext& ctx, const Tensor& x, const Ten
     SigmoidGateBackward<T>(x.Rows<T>(), gate.Rows<T>(), dout.Rows<T>(), dout.Rows<T>(),
                            gate.Rows<T>(), *ctx.pool);
   });
+  return {.x = Overwritten(ctx, dout, layout.value.x),
+          .gate = Overwritten(ctx, gate, layout.value.gate)};
 }
 
 Tensor Swiglu(const OpContext& ctx, const headwise::Swiglu& op, const Tensor& gate,
               const Tensor& up) {
+  const auto layout = Derive(ctx, rules::Gate, up, gate);
+  if (!layout.known) return Unknown(ctx);
   CheckMatrix(ctx, "Swiglu", "gate", gate, ctx.compute);
   CheckTensor(ctx, "Swiglu", "up", up, gate.shape(), ctx.compute);
-  Tensor out = ctx.Empty(gate.shape());
+  const Tensor out = Result(ctx, gate.shape(), ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     SwigluForward<T>(op, gate.Rows<T>(), up.Rows<T>(), out.Rows<T>(), *ctx.pool);
   });
   return out;
 }
 
-void SwigluBackwardInPlace(const OpContext& ctx, const headwise::Swiglu& op, const Tensor& gate,
-                           const Tensor& up, const Tensor& dout) {
+GateGradients SwigluBackwardInPlace(const OpContext& ctx, const headwise::Swiglu& op,
+                                    const Tensor& gate, const Tensor& up, const Tensor& dout) {
+  const auto layout = Derive(ctx, rules::GateBackward, up, gate, dout);
+  if (!layout.known) return {.x = Unknown(ctx), .gate = Unknown(ctx)};
   CheckMatrix(ctx, "SwigluBackwardInPlace", "gate", gate, ctx.compute);
   CheckTensor(ctx, "SwigluBackwardInPlace", "up", up, gate.shape(), ctx.compute);
   CheckTensor(ctx, "SwigluBackwardInPlace", "dout", dout, gate.shape(), ctx.compute);
@@ -111,6 +136,8 @@ void SwigluBackwardInPlace(const OpContext& ctx, const headwise::Swiglu& op, con
     SwigluBackward<T>(op, gate.Rows<T>(), up.Rows<T>(), dout.Rows<T>(), gate.Rows<T>(),
                       up.Rows<T>(), *ctx.pool);
   });
+  return {.x = Overwritten(ctx, up, layout.value.x),
+          .gate = Overwritten(ctx, gate, layout.value.gate)};
 }
 
 void Convert(const OpContext& ctx, const Tensor& from, const Tensor& to) {

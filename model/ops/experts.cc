@@ -1,7 +1,13 @@
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/base/status_macros.h"
+#include "core/parallel/rules/expert_rules.h"
+#include "core/parallel/tensor_layout.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/moe/balancing.h"
 #include "kernels/moe/grouped_linear.h"
 #include "kernels/moe/grouping.h"
@@ -12,40 +18,55 @@ namespace headwise::ops {
 namespace {
 
 // A weight [E, N, K] as the E N rows that the kernels take, and a bias [E, N].
-void CheckExpertWeight(const OpContext& ctx, const char* op, const Routing& routing,
+void CheckExpertWeight(const OpContext& ctx, const char* op, const ExpertRows& rows,
                        const Tensor& weight, DType dtype) {
+  const auto experts = static_cast<std::int64_t>(rows.offsets.size()) - 1;
   HW_CHECK(weight.defined() && weight.rank() == 3 && weight.dtype() == dtype &&
-           weight.device() == ctx.device && weight.dim(0) == routing.groups.num_experts())
-      << op << ": the weight must be [" << routing.groups.num_experts() << ", out, in] of " << dtype
+           weight.device() == ctx.device && weight.dim(0) == experts)
+      << op << ": the weight must be [" << experts << ", out, in] of " << dtype
       << (weight.defined() ? ", found " + ToString(weight.shape()) : std::string(", is undefined"));
 }
 
-// [T k, width] rows sorted by expert.
-void CheckRows(const OpContext& ctx, const char* op, const char* argument, const Routing& routing,
-               const Tensor& rows, std::int64_t width) {
-  CheckTensor(ctx, op, argument, rows, {routing.groups.rows(), width}, ctx.compute);
+// [rows, width], sorted by expert.
+void CheckRows(const OpContext& ctx, const char* op, const char* argument, const ExpertRows& rows,
+               const Tensor& tensor, std::int64_t width) {
+  CheckTensor(ctx, op, argument, tensor, {rows.count, width}, ctx.compute);
 }
 
-std::vector<std::int64_t> Counts(const Routing& routing) {
-  std::vector<std::int64_t> counts;
-  for (std::int64_t e = 0; e < routing.groups.num_experts(); ++e) {
-    counts.push_back(routing.groups.count(e));
-  }
-  return counts;
+// A rule's view of a routing.
+rules::RoutingTypes TypesOf(const Routing& routing, const LayoutType& weights,
+                            const LayoutType& experts) {
+  return {.weights = weights, .experts = experts, .expert_factor = routing.expert_factor};
+}
+
+// Loads are whole numbers.
+template <typename C>
+std::vector<std::int64_t> Counts(const Tensor& loads) {
+  return std::vector<std::int64_t>(loads.data<C>(), loads.data<C>() + loads.size());
 }
 
 }  // namespace
 
 Routing Route(const OpContext& ctx, const Router& op, const Tensor& logits,
               const Tensor& selection_bias) {
+  const auto layout = Derive(
+      ctx,
+      [&](const LayoutType& logits, const LayoutType& selection_bias) {
+        return rules::Route(logits, OrNull(selection_bias), op.chosen);
+      },
+      logits, selection_bias);
+  if (!layout.known) return {.weights = Unknown(ctx), .experts = Unknown(ctx)};
   CheckMatrix(ctx, "Route", "logits", logits, ctx.master());
   const std::int64_t tokens = logits.dim(0), experts = logits.dim(1);
   if (selection_bias.defined()) {
     CheckTensor(ctx, "Route", "selection_bias", selection_bias, {experts}, ctx.master());
   }
-  Routing routing = {.weights = ctx.Empty({tokens, op.chosen}, ctx.master()),
-                     .experts = ctx.Empty({tokens, op.chosen}, DType::kI32),
-                     .groups = {.tokens = tokens, .chosen = op.chosen}};
+  const Shape choices = {tokens, op.chosen};
+  Routing routing = {
+      .weights = Result(ctx, choices, ctx.master(), layout.value.weights),
+      .experts = Result(ctx, choices, DType::kI32, layout.value.experts),
+      .groups = {.tokens = tokens, .chosen = op.chosen, .offsets = {}, .row_of = {}},
+      .expert_factor = layout.value.expert_factor};
   routing.groups.offsets.assign(static_cast<std::size_t>(experts) + 1, 0);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     using C = Compute<T>;
@@ -58,9 +79,17 @@ Routing Route(const OpContext& ctx, const Router& op, const Tensor& logits,
 
 Tensor RouteBackward(const OpContext& ctx, const Router& op, const Tensor& logits,
                      const Routing& routing, const Tensor& dweights) {
+  const auto layout = Derive(
+      ctx,
+      [&](const LayoutType& logits, const LayoutType& weights, const LayoutType& experts,
+          const LayoutType& dweights) {
+        return rules::RouteBackward(logits, TypesOf(routing, weights, experts), dweights);
+      },
+      logits, routing.weights, routing.experts, dweights);
+  if (!layout.known) return Unknown(ctx);
   CheckMatrix(ctx, "RouteBackward", "logits", logits, ctx.master());
   CheckTensor(ctx, "RouteBackward", "dweights", dweights, routing.weights.shape(), ctx.master());
-  const Tensor dlogits = ctx.Empty(logits.shape(), ctx.master());
+  const Tensor dlogits = Result(ctx, logits.shape(), ctx.master(), layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     using C = Compute<T>;
     RouterBackward<C>(op, logits.Rows<C>(), routing.experts.Rows<const std::int32_t>(),
@@ -69,42 +98,70 @@ Tensor RouteBackward(const OpContext& ctx, const Router& op, const Tensor& logit
   return dlogits;
 }
 
-void CountLoads(const OpContext& ctx, const Routing& routing, const Tensor& loads) {
-  CheckTensor(ctx, "CountLoads", "loads", loads, {routing.groups.num_experts()}, ctx.master());
+Tensor CountLoads(const OpContext& ctx, const Tensor& logits, const Routing& routing) {
+  const auto layout = Derive(
+      ctx,
+      [&](const LayoutType& logits, const LayoutType& weights, const LayoutType& experts) {
+        return rules::CountLoads(logits, TypesOf(routing, weights, experts), ctx.master());
+      },
+      logits, routing.weights, routing.experts);
+  if (!layout.known) return Unknown(ctx);
+  const Tensor loads =
+      Result(ctx, {routing.groups.num_experts()}, ctx.master(), layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     using C = Compute<T>;
     for (std::int64_t e = 0; e < routing.groups.num_experts(); ++e) {
       loads.data<C>()[e] = static_cast<C>(routing.groups.count(e));
     }
   });
+  return loads;
 }
 
-double BalancingLoss(const OpContext& ctx, const Tensor& logits, const Routing& routing) {
+double BalancingLoss(const OpContext& ctx, const Tensor& logits, const Tensor& loads,
+                     std::int64_t tokens) {
+  const auto layout = Derive(ctx, rules::BalancingLoss, logits, loads);
+  if (!layout.known) return 0;
   CheckMatrix(ctx, "BalancingLoss", "logits", logits, ctx.master());
+  CheckTensor(ctx, "BalancingLoss", "loads", loads, {logits.dim(1)}, ctx.master());
   double loss = 0;
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     using C = Compute<T>;
-    std::vector<C> sums(static_cast<std::size_t>(routing.groups.num_experts()));
+    std::vector<C> sums(static_cast<std::size_t>(logits.dim(1)));
     SumProbabilities<C>(logits.Rows<const C>(), absl::MakeSpan(sums), *ctx.pool);
-    loss = LoadBalancingLoss<C>(Counts(routing), sums, routing.groups.tokens);
+    loss = LoadBalancingLoss<C>(Counts<C>(loads), sums, tokens);
   });
   return loss;
 }
 
-void AddBalancingGradient(const OpContext& ctx, const Tensor& logits, const Routing& routing,
-                          double loss_scale, const Tensor& dlogits) {
+Tensor AddBalancingGradient(const OpContext& ctx, const Tensor& logits, const Tensor& loads,
+                            std::int64_t tokens, double loss_scale, const Tensor& dlogits) {
+  const auto layout = Derive(ctx, rules::AddBalancingGradient, logits, loads, dlogits);
+  if (!layout.known) return Unknown(ctx);
   CheckTensor(ctx, "AddBalancingGradient", "dlogits", dlogits, logits.shape(), ctx.master());
+  CheckTensor(ctx, "AddBalancingGradient", "loads", loads, {logits.dim(1)}, ctx.master());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     using C = Compute<T>;
-    LoadBalancingBackward<C>(logits.Rows<const C>(), Counts(routing), routing.groups.tokens,
-                             loss_scale, dlogits.Rows<C>(), *ctx.pool);
+    LoadBalancingBackward<C>(logits.Rows<const C>(), Counts<C>(loads), tokens, loss_scale,
+                             dlogits.Rows<C>(), *ctx.pool);
   });
+  return Overwritten(ctx, dlogits, layout.value);
+}
+
+ExpertRows RowsOf(const Routing& routing) {
+  return {.offsets = routing.groups.offsets, .count = routing.groups.rows()};
 }
 
 Tensor DispatchTokens(const OpContext& ctx, const Routing& routing, const Tensor& x) {
+  const auto layout = Derive(
+      ctx,
+      [&](const LayoutType& weights, const LayoutType& experts, const LayoutType& x) {
+        return rules::DispatchTokens(TypesOf(routing, weights, experts), x);
+      },
+      routing.weights, routing.experts, x);
+  if (!layout.known) return Unknown(ctx);
   CheckMatrix(ctx, "DispatchTokens", "x", x, ctx.compute);
   CheckLength("DispatchTokens", "the first dimension of x", x.dim(0), routing.groups.tokens);
-  const Tensor rows = ctx.Empty({routing.groups.rows(), x.dim(1)});
+  const Tensor rows = Result(ctx, {routing.groups.rows(), x.dim(1)}, ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     DispatchForward<T>(routing.groups, x.Rows<T>(), rows.Rows<T>(), *ctx.pool);
   });
@@ -112,9 +169,17 @@ Tensor DispatchTokens(const OpContext& ctx, const Routing& routing, const Tensor
 }
 
 Tensor DispatchTokensBackward(const OpContext& ctx, const Routing& routing, const Tensor& drows) {
+  const auto layout = Derive(
+      ctx,
+      [&](const LayoutType& weights, const LayoutType& experts, const LayoutType& drows) {
+        return rules::DispatchTokensBackward(TypesOf(routing, weights, experts), drows);
+      },
+      routing.weights, routing.experts, drows);
+  if (!layout.known) return Unknown(ctx);
   CheckMatrix(ctx, "DispatchTokensBackward", "drows", drows, ctx.compute);
-  CheckRows(ctx, "DispatchTokensBackward", "drows", routing, drows, drows.dim(1));
-  const Tensor dx = ctx.Empty({routing.groups.tokens, drows.dim(1)});
+  CheckRows(ctx, "DispatchTokensBackward", "drows", RowsOf(routing), drows, drows.dim(1));
+  const Tensor dx =
+      Result(ctx, {routing.groups.tokens, drows.dim(1)}, ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     DispatchBackward<T>(routing.groups, drows.Rows<T>(), dx.Rows<T>(), *ctx.pool);
   });
@@ -122,9 +187,17 @@ Tensor DispatchTokensBackward(const OpContext& ctx, const Routing& routing, cons
 }
 
 Tensor CombineExperts(const OpContext& ctx, const Routing& routing, const Tensor& outputs) {
+  const auto layout = Derive(
+      ctx,
+      [&](const LayoutType& weights, const LayoutType& experts, const LayoutType& outputs) {
+        return rules::CombineExperts(TypesOf(routing, weights, experts), outputs);
+      },
+      routing.weights, routing.experts, outputs);
+  if (!layout.known) return Unknown(ctx);
   CheckMatrix(ctx, "CombineExperts", "outputs", outputs, ctx.compute);
-  CheckRows(ctx, "CombineExperts", "outputs", routing, outputs, outputs.dim(1));
-  const Tensor y = ctx.Empty({routing.groups.tokens, outputs.dim(1)});
+  CheckRows(ctx, "CombineExperts", "outputs", RowsOf(routing), outputs, outputs.dim(1));
+  const Tensor y =
+      Result(ctx, {routing.groups.tokens, outputs.dim(1)}, ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     CombineForward<T>(routing.groups, routing.weights.Rows<Compute<T>>(), outputs.Rows<T>(),
                       y.Rows<T>(), *ctx.pool);
@@ -134,12 +207,22 @@ Tensor CombineExperts(const OpContext& ctx, const Routing& routing, const Tensor
 
 ExpertGradients CombineExpertsBackward(const OpContext& ctx, const Routing& routing,
                                        const Tensor& outputs, const Tensor& dy) {
+  const auto layout = Derive(
+      ctx,
+      [&](const LayoutType& weights, const LayoutType& experts, const LayoutType& outputs,
+          const LayoutType& dy) {
+        return rules::CombineExpertsBackward(TypesOf(routing, weights, experts), outputs, dy,
+                                             ctx.master());
+      },
+      routing.weights, routing.experts, outputs, dy);
+  if (!layout.known) return {.outputs = Unknown(ctx), .weights = Unknown(ctx)};
   CheckMatrix(ctx, "CombineExpertsBackward", "outputs", outputs, ctx.compute);
-  CheckRows(ctx, "CombineExpertsBackward", "outputs", routing, outputs, outputs.dim(1));
+  CheckRows(ctx, "CombineExpertsBackward", "outputs", RowsOf(routing), outputs, outputs.dim(1));
   CheckTensor(ctx, "CombineExpertsBackward", "dy", dy, {routing.groups.tokens, outputs.dim(1)},
               ctx.compute);
-  const ExpertGradients d = {.outputs = ctx.Empty(outputs.shape()),
-                             .weights = ctx.Empty(routing.weights.shape(), ctx.master())};
+  const ExpertGradients d = {
+      .outputs = Result(ctx, outputs.shape(), ctx.compute, layout.value.outputs),
+      .weights = Result(ctx, routing.weights.shape(), ctx.master(), layout.value.weights)};
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     using C = Compute<T>;
     CombineBackward<T>(routing.groups, routing.weights.Rows<C>(), outputs.Rows<T>(), dy.Rows<T>(),
@@ -148,54 +231,95 @@ ExpertGradients CombineExpertsBackward(const OpContext& ctx, const Routing& rout
   return d;
 }
 
-Tensor ExpertLinear(const OpContext& ctx, const Routing& routing, const Tensor& x,
+Tensor ExpertLinear(const OpContext& ctx, const ExpertRows& rows, const Tensor& x,
                     const Tensor& weight, const Tensor& bias) {
-  CheckExpertWeight(ctx, "ExpertLinear", routing, weight, ctx.compute);
-  CheckRows(ctx, "ExpertLinear", "x", routing, x, weight.dim(2));
+  const auto layout = Derive(
+      ctx,
+      [](const LayoutType& x, const LayoutType& weight, const LayoutType& bias) {
+        return rules::ExpertLinear(x, weight, OrNull(bias));
+      },
+      x, weight, bias);
+  if (!layout.known) return Unknown(ctx);
+  CheckExpertWeight(ctx, "ExpertLinear", rows, weight, ctx.compute);
+  CheckRows(ctx, "ExpertLinear", "x", rows, x, weight.dim(2));
   if (bias.defined()) {
     CheckTensor(ctx, "ExpertLinear", "bias", bias, {weight.dim(0), weight.dim(1)}, ctx.master());
   }
-  const Tensor y = ctx.Empty({routing.groups.rows(), weight.dim(1)});
+  const Tensor y = Result(ctx, {rows.count, weight.dim(1)}, ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    GroupedLinearForward<T, T>(ctx.gemm, routing.groups.offsets, x.Rows<T>(), weight.Rows<T>(),
+    GroupedLinearForward<T, T>(ctx.gemm, rows.offsets, x.Rows<T>(), weight.Rows<T>(),
                                RowsOrNone<const Compute<T>>(bias), y.Rows<T>(), *ctx.pool);
   });
   return y;
 }
 
-Tensor ExpertLinearBackwardInput(const OpContext& ctx, const Routing& routing, const Tensor& dy,
-                                 const Tensor& weight) {
-  CheckExpertWeight(ctx, "ExpertLinearBackwardInput", routing, weight, ctx.compute);
-  CheckRows(ctx, "ExpertLinearBackwardInput", "dy", routing, dy, weight.dim(1));
-  const Tensor dx = ctx.Empty({routing.groups.rows(), weight.dim(2)});
+Tensor AddExpertBias(const OpContext& ctx, const ExpertRows& rows, const Tensor& y,
+                     const Tensor& bias) {
+  const auto layout = Derive(ctx, rules::AddExpertBias, y, bias);
+  if (!layout.known) return Unknown(ctx);
+  CheckMatrix(ctx, "AddExpertBias", "bias", bias, ctx.master());
+  CheckRows(ctx, "AddExpertBias", "y", rows, y, bias.dim(1));
+  const Tensor out = Result(ctx, y.shape(), ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    GroupedLinearBackwardInput<T, T>(ctx.gemm, routing.groups.offsets, dy.Rows<T>(),
-                                     weight.Rows<T>(), dx.Rows<T>(), *ctx.pool);
+    for (std::size_t e = 0; e + 1 < rows.offsets.size(); ++e) {
+      const std::int64_t begin = rows.offsets[e], count = rows.offsets[e + 1] - begin;
+      headwise::AddBias<T>(y.Rows<T>().Rows(begin, count),
+                           absl::MakeConstSpan(bias.Rows<Compute<T>>().row(
+                                                   static_cast<std::int64_t>(e)),
+                                               static_cast<std::size_t>(bias.dim(1))),
+                           out.Rows<T>().Rows(begin, count), *ctx.pool);
+    }
+  });
+  return out;
+}
+
+Tensor ExpertLinearBackwardInput(const OpContext& ctx, const ExpertRows& rows, const Tensor& dy,
+                                 const Tensor& weight) {
+  const auto layout = Derive(ctx, rules::ExpertLinearBackwardInput, dy, weight);
+  if (!layout.known) return Unknown(ctx);
+  CheckExpertWeight(ctx, "ExpertLinearBackwardInput", rows, weight, ctx.compute);
+  CheckRows(ctx, "ExpertLinearBackwardInput", "dy", rows, dy, weight.dim(1));
+  const Tensor dx = Result(ctx, {rows.count, weight.dim(2)}, ctx.compute, layout.value);
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    GroupedLinearBackwardInput<T, T>(ctx.gemm, rows.offsets, dy.Rows<T>(), weight.Rows<T>(),
+                                     dx.Rows<T>(), *ctx.pool);
   });
   return dx;
 }
 
-void ExpertLinearBackwardWeight(const OpContext& ctx, const Routing& routing, const Tensor& dy,
-                                const Tensor& x, const Tensor& dweight) {
-  CheckExpertWeight(ctx, "ExpertLinearBackwardWeight", routing, dweight, ctx.master());
-  CheckRows(ctx, "ExpertLinearBackwardWeight", "dy", routing, dy, dweight.dim(1));
-  CheckRows(ctx, "ExpertLinearBackwardWeight", "x", routing, x, dweight.dim(2));
+void ExpertLinearBackwardWeight(const OpContext& ctx, const ExpertRows& rows, const Tensor& dy,
+                                const Tensor& x, Tensor& dweight) {
+  const auto layout = Derive(
+      ctx,
+      [&](const LayoutType& dy, const LayoutType& x) {
+        return rules::ExpertLinearBackwardWeight(dy, x, ctx.master());
+      },
+      dy, x);
+  if (!layout.known) return Forget(ctx, dweight);
+  CheckExpertWeight(ctx, "ExpertLinearBackwardWeight", rows, dweight, ctx.master());
+  CheckRows(ctx, "ExpertLinearBackwardWeight", "dy", rows, dy, dweight.dim(1));
+  CheckRows(ctx, "ExpertLinearBackwardWeight", "x", rows, x, dweight.dim(2));
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    GroupedLinearBackwardWeight<T>(ctx.gemm, routing.groups.offsets, dy.Rows<T>(), x.Rows<T>(),
+    GroupedLinearBackwardWeight<T>(ctx.gemm, rows.offsets, dy.Rows<T>(), x.Rows<T>(),
                                    dweight.Rows<Compute<T>>(), *ctx.pool);
   });
+  dweight = Overwritten(ctx, dweight, layout.value);
 }
 
-void ExpertLinearBackwardBias(const OpContext& ctx, const Routing& routing, const Tensor& dy,
-                              const Tensor& dbias) {
+void ExpertLinearBackwardBias(const OpContext& ctx, const ExpertRows& rows, const Tensor& dy,
+                              Tensor& dbias) {
+  const auto layout = Derive(
+      ctx,
+      [&](const LayoutType& dy) { return rules::ExpertLinearBackwardBias(dy, ctx.master()); }, dy);
+  if (!layout.known) return Forget(ctx, dbias);
   CheckMatrix(ctx, "ExpertLinearBackwardBias", "dbias", dbias, ctx.master());
   CheckLength("ExpertLinearBackwardBias", "the first dimension of dbias", dbias.dim(0),
-              routing.groups.num_experts());
-  CheckRows(ctx, "ExpertLinearBackwardBias", "dy", routing, dy, dbias.dim(1));
+              static_cast<std::int64_t>(rows.offsets.size()) - 1);
+  CheckRows(ctx, "ExpertLinearBackwardBias", "dy", rows, dy, dbias.dim(1));
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    GroupedLinearBackwardBias<T>(routing.groups.offsets, dy.Rows<T>(), dbias.Rows<Compute<T>>(),
-                                 *ctx.pool);
+    GroupedLinearBackwardBias<T>(rows.offsets, dy.Rows<T>(), dbias.Rows<Compute<T>>(), *ctx.pool);
   });
+  dbias = Overwritten(ctx, dbias, layout.value);
 }
 
 }  // namespace headwise::ops

@@ -3,10 +3,12 @@
 #include <sstream>
 #include <string>
 
+#include "core/parallel/tensor_layout.h"
+
 namespace headwise {
 
 Tensor OpContext::Empty(Shape shape, DType dtype) const {
-  if (device == Device::kCpu && storage != nullptr) return storage->Empty(std::move(shape), dtype);
+  if (storage != nullptr) return storage->Empty(std::move(shape), dtype, device);
   return Tensor::Empty(std::move(shape), dtype, device);
 }
 
@@ -20,7 +22,63 @@ std::string Describe(const Tensor& tensor) {
   return s.str();
 }
 
+bool Ragged(const LayoutType& layout) {
+  for (const ShardedDim& dim : layout.dims()) {
+    for (const ShardedFactor& f : dim) {
+      if (f.factor.kind == FactorKind::kRagged) return true;
+    }
+  }
+  return false;
+}
+
+void CheckShare(const OpContext& ctx, const Tensor& tensor, const LayoutType& layout) {
+  HW_CHECK_EQ(tensor.dtype(), layout.dtype()) << "a tensor with the layout " << layout.ToString();
+  if (Ragged(layout)) return;
+  HW_CHECK(tensor.shape() == layout.LocalShape(ctx.sharding->rank()))
+      << "rank " << ctx.sharding->rank() << " has " << ToString(tensor.shape()) << " of "
+      << layout.ToString();
+}
+
 }  // namespace
+
+LayoutArgument ArgumentOf(const Tensor& tensor) {
+  return {.present = tensor.defined(), .layout = LayoutOf(tensor)};
+}
+
+bool OperandsKnown(const OpContext& ctx, absl::Span<const LayoutArgument> arguments) {
+  if (!ctx.sharding->status().ok()) return false;
+  for (const LayoutArgument& argument : arguments) {
+    if (!argument.present || argument.layout.defined()) continue;
+    LayoutChecker& checker = ctx.sharding->checker();
+    if (checker.mistakes().empty()) {
+      checker.Note(absl::InternalError(
+          "an operand has no layout although nothing is wrong: what made it derives none"));
+    }
+    return false;
+  }
+  return true;
+}
+
+bool NoteRefusal(const OpContext& ctx, const absl::Status& refusal,
+                 absl::Span<LayoutType> operands, bool first) {
+  LayoutChecker& checker = ctx.sharding->checker();
+  if (first) checker.Note(refusal);
+  return checker.relax() && checker.relax()(refusal, operands);
+}
+
+Tensor Result(const OpContext& ctx, Shape shape, DType dtype, const LayoutType& layout) {
+  return Overwritten(ctx, ctx.Empty(std::move(shape), dtype), layout);
+}
+
+Tensor Overwritten(const OpContext& ctx, const Tensor& tensor, const LayoutType& layout) {
+  if (ctx.sharding == nullptr) return tensor;
+  CheckShare(ctx, tensor, layout);
+  return TensorLayout::Attach(tensor, layout);
+}
+
+void Forget(const OpContext& ctx, Tensor& tensor) {
+  if (ctx.sharding != nullptr) tensor = TensorLayout::Attach(tensor, LayoutType());
+}
 
 void CheckTensor(const OpContext& ctx, const char* op, const char* argument, const Tensor& tensor,
                  const Shape& shape, DType dtype) {

@@ -1,14 +1,29 @@
-// What every op is written with: argument checks and the dispatch on device and dtype. Internal to
-// model/ops.
+// What every op is written with: the derivation of layouts, argument checks and the dispatch on
+// device and dtype. Internal to model/ops.
+//
+//   const auto y_layout = Derive(ctx, [](const LayoutType& x, const LayoutType& w) {
+//     return rules::Linear(x, w, nullptr);
+//   }, x, weight);
+//   if (!y_layout.known) return Unknown(ctx);
+//   CheckMatrix(ctx, "Linear", "x", x, ctx.compute);
+//   const Tensor y = Result(ctx, {x.dim(0), weight.dim(0)}, ctx.compute, y_layout.value);
+//   Dispatch(ctx, ...);
+//
+// Result() is how a result comes into being: it takes the layout, so that an op without a rule has
+// none to give. What is made without one is refused by the next op (Derive).
 #ifndef HEADWISE_MODEL_OPS_OP_SUPPORT_H_
 #define HEADWISE_MODEL_OPS_OP_SUPPORT_H_
 
+#include <array>
+#include <cstddef>
 #include <type_traits>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/base/check.h"
 #include "core/dtype/dtype.h"
+#include "core/parallel/layout_type.h"
 #include "core/tensor/tensor.h"
 #include "model/ops.h"
 
@@ -25,6 +40,72 @@ void CheckMatrix(const OpContext& ctx, const char* op, const char* argument, con
 void CheckUndefined(const char* op, const char* argument, const Tensor& tensor);
 // Fails unless `actual` is `expected`: the length of a span.
 void CheckLength(const char* op, const char* argument, std::int64_t actual, std::int64_t expected);
+
+// --- layouts ---
+
+// An argument as rules see it.
+struct LayoutArgument {
+  bool present = true;  // false: the op goes without it
+  LayoutType layout = {};
+};
+LayoutArgument ArgumentOf(const Tensor& tensor);
+inline LayoutArgument ArgumentOf(const LayoutType& layout) { return {.layout = layout}; }
+inline LayoutArgument ArgumentOf(const LayoutArgument& argument) { return argument; }
+
+// An optional operand for rules that take a pointer.
+inline const LayoutType* OrNull(const LayoutType& layout) {
+  return layout.defined() ? &layout : nullptr;
+}
+
+// What a rule gives.
+template <typename R>
+struct Derived {
+  bool known = true;  // false: the result is unknown
+  R value = R();      // nothing without layouts
+};
+
+// Whether the operands have the layouts that a rule needs. False if one is unknown; if no mistake
+// explains it, that is noted as one: what made it has no rule.
+bool OperandsKnown(const OpContext& ctx, absl::Span<const LayoutArgument> arguments);
+// A refusal: noted. True if the operands were changed and the rule is to be asked again.
+bool NoteRefusal(const OpContext& ctx, const absl::Status& refusal,
+                 absl::Span<LayoutType> operands, bool first);
+
+// rule(layout of each operand), an undefined one for operands that the op goes without. Operands
+// are tensors, layouts, or LayoutArguments.
+template <typename Rule, typename... Operands>
+auto Derive(const OpContext& ctx, const Rule& rule, const Operands&... operands) {
+  constexpr std::size_t kCount = sizeof...(Operands);
+  const auto ask = [&]<std::size_t... I>(const std::array<LayoutType, kCount>& types,
+                                         std::index_sequence<I...>) { return rule(types[I]...); };
+  using StatusOr = decltype(ask({}, std::make_index_sequence<kCount>()));
+  Derived<typename StatusOr::value_type> derived;
+  if (ctx.sharding == nullptr) return derived;
+  const std::array<LayoutArgument, kCount> arguments = {ArgumentOf(operands)...};
+  derived.known = OperandsKnown(ctx, arguments);
+  if (!derived.known) return derived;
+  std::array<LayoutType, kCount> types;
+  for (std::size_t i = 0; i < kCount; ++i) types[i] = arguments[i].layout;
+  StatusOr result = ask(types, std::make_index_sequence<kCount>());
+  for (bool first = true; !result.ok(); first = false) {
+    if (!NoteRefusal(ctx, result.status(), absl::MakeSpan(types), first)) {
+      derived.known = false;
+      return derived;
+    }
+    result = ask(types, std::make_index_sequence<kCount>());
+  }
+  derived.value = *std::move(result);
+  return derived;
+}
+
+// An uninitialised result of this rank's shape, with its layout, of which the shape must be the
+// share (a failed HW_CHECK; rows of experts have no fixed share).
+Tensor Result(const OpContext& ctx, Shape shape, DType dtype, const LayoutType& layout);
+// `tensor`, which the op has overwritten, with its new layout.
+Tensor Overwritten(const OpContext& ctx, const Tensor& tensor, const LayoutType& layout);
+// Leaves a tensor that should have been overwritten without a layout.
+void Forget(const OpContext& ctx, Tensor& tensor);
+inline Tensor Unknown(const OpContext& ctx) { return UnknownTensor(ctx.device); }
 
 template <typename T>
 struct StorageType {

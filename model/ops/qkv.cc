@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "core/base/status_macros.h"
+#include "core/parallel/rules/attention_rules.h"
 #include "kernels/emulation/emulation.h"
 #include "kernels/prepare_qkv/cuda.h"
 #include "kernels/prepare_qkv/prepare_qkv.h"
@@ -26,7 +27,7 @@ void CheckArguments(const OpContext& ctx, const char* op_name, const QkvArgument
     }
   }
   if (arguments.op.rotary != nullptr) {
-    CheckLength(op_name, "positions", static_cast<std::int64_t>(arguments.positions.size()),
+    CheckLength(op_name, "positions", static_cast<std::int64_t>(arguments.positions.values.size()),
                 packed.dim(0));
   }
 }
@@ -36,14 +37,14 @@ QkvInputs<T> Inputs(const QkvArguments& arguments, const Tensor& packed) {
   return {.packed = packed.Rows<T>(),
           .q_weight = Elements<const Compute<T>>(arguments.q_weight),
           .k_weight = Elements<const Compute<T>>(arguments.k_weight),
-          .positions = arguments.positions};
+          .positions = arguments.positions.values};
 }
 
 // Runs f(launch) with the memory that an emulated launch needs. `weight_gradients`: scratch too.
 template <typename F>
 absl::Status RunEmulated(const OpContext& ctx, const QkvArguments& arguments, std::int64_t tokens,
                          bool weight_gradients, F f) {
-  std::vector<std::int64_t> positions(arguments.positions.size());
+  std::vector<std::int64_t> positions(arguments.positions.values.size());
   Tensor scratch;
   const std::int64_t floats = weight_gradients ? WeightGradientScratch(arguments.op, tokens) : 0;
   if (floats > 0) scratch = ctx.Empty({floats}, DType::kF32);
@@ -86,15 +87,44 @@ absl::Status RunBackward(const OpContext& ctx, const QkvArguments& arguments,
   return headwise::PrepareQkvBackward<T>(arguments.op, in, d, out, *ctx.pool);
 }
 
+template <typename T>
+RowSpan<T> RowsOf(const Tensor* tensor) {
+  return tensor == nullptr ? RowSpan<T>() : tensor->Rows<T>();
+}
+
+LayoutArgument PositionsOf(const QkvArguments& arguments) {
+  if (arguments.op.rotary == nullptr) return {.present = false};
+  return {.layout = arguments.positions.layout};
+}
+
+// What the rules need, of operands that live as long as their layouts.
+rules::QkvOperands Operands(const QkvArguments& arguments, const LayoutType& q_weight,
+                            const LayoutType& k_weight, const LayoutType& positions) {
+  return {.q_weight = OrNull(q_weight),
+          .k_weight = OrNull(k_weight),
+          .positions = OrNull(positions),
+          .norm = arguments.op.norm != HeadNorm::kNone};
+}
+
 }  // namespace
 
 Qkv PrepareQkv(const OpContext& ctx, const QkvArguments& arguments, const Tensor& packed) {
+  const auto types = Derive(
+      ctx,
+      [&](const LayoutType& q_weight, const LayoutType& k_weight, const LayoutType& positions,
+          const LayoutType& packed) {
+        return rules::PrepareQkv(Operands(arguments, q_weight, k_weight, positions), packed);
+      },
+      arguments.q_weight, arguments.k_weight, PositionsOf(arguments), packed);
+  if (!types.known) return {.q = Unknown(ctx), .k = Unknown(ctx), .v = Unknown(ctx)};
   CheckArguments(ctx, "PrepareQkv", arguments, packed);
   const PackedQkv& layout = arguments.op.layout;
   const std::int64_t tokens = packed.dim(0);
-  Qkv out = {.q = ctx.Empty({tokens, layout.query_heads() * layout.head_dim()}),
-             .k = ctx.Empty({tokens, layout.kv_heads() * layout.head_dim()}),
-             .v = ctx.Empty({tokens, layout.kv_heads() * layout.head_dim()})};
+  const Shape q_shape = {tokens, layout.query_heads() * layout.head_dim()};
+  const Shape kv_shape = {tokens, layout.kv_heads() * layout.head_dim()};
+  Qkv out = {.q = Result(ctx, q_shape, ctx.compute, types.value.q),
+             .k = Result(ctx, kv_shape, ctx.compute, types.value.k),
+             .v = Result(ctx, kv_shape, ctx.compute, types.value.v)};
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     const QkvInputs<T> in = Inputs<T>(arguments, packed);
     const QkvOutputs<T> outputs = {out.q.Rows<T>(), out.k.Rows<T>(), out.v.Rows<T>()};
@@ -109,7 +139,23 @@ Qkv PrepareQkv(const OpContext& ctx, const QkvArguments& arguments, const Tensor
 }
 
 Tensor PrepareQkvBackward(const OpContext& ctx, const QkvArguments& arguments, const Tensor& packed,
-                          const Qkv& gradients, const Tensor& dq_weight, const Tensor& dk_weight) {
+                          const Qkv& gradients, Tensor* dq_weight, Tensor* dk_weight) {
+  const auto types = Derive(
+      ctx,
+      [&](const LayoutType& q_weight, const LayoutType& k_weight, const LayoutType& positions,
+          const LayoutType& packed, const LayoutType& dq, const LayoutType& dk,
+          const LayoutType& dv) {
+        return rules::PrepareQkvBackward(Operands(arguments, q_weight, k_weight, positions), packed,
+                                         {.q = dq, .k = dk, .v = dv}, ctx.master());
+      },
+      arguments.q_weight, arguments.k_weight, PositionsOf(arguments), packed, gradients.q,
+      gradients.k, gradients.v);
+  if (!types.known) {
+    for (Tensor* dweight : {dq_weight, dk_weight}) {
+      if (dweight != nullptr) Forget(ctx, *dweight);
+    }
+    return Unknown(ctx);
+  }
   CheckArguments(ctx, "PrepareQkvBackward", arguments, packed);
   const PackedQkv& layout = arguments.op.layout;
   const std::int64_t tokens = packed.dim(0);
@@ -118,22 +164,20 @@ Tensor PrepareQkvBackward(const OpContext& ctx, const QkvArguments& arguments, c
   CheckTensor(ctx, "PrepareQkvBackward", "dq", gradients.q, q_shape, ctx.compute);
   CheckTensor(ctx, "PrepareQkvBackward", "dk", gradients.k, kv_shape, ctx.compute);
   CheckTensor(ctx, "PrepareQkvBackward", "dv", gradients.v, kv_shape, ctx.compute);
-  for (const Tensor* dweight : {&dq_weight, &dk_weight}) {
-    if (arguments.q_weight.defined()) {
-      CheckTensor(ctx, "PrepareQkvBackward", "dweight", *dweight,
-                  {layout.kv_heads(), layout.head_dim()}, ctx.master());
-    } else {
-      CheckUndefined("PrepareQkvBackward", "dweight", *dweight);
-    }
+  for (const Tensor* dweight : {dq_weight, dk_weight}) {
+    HW_CHECK_EQ(arguments.q_weight.defined(), dweight != nullptr) << "PrepareQkvBackward: dweight";
+    if (dweight == nullptr) continue;
+    CheckTensor(ctx, "PrepareQkvBackward", "dweight", *dweight,
+                {layout.kv_heads(), layout.head_dim()}, ctx.master());
   }
-  Tensor dpacked = ctx.Empty(packed.shape());
+  const Tensor dpacked = Result(ctx, packed.shape(), ctx.compute, types.value.packed);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     const QkvInputs<T> in = Inputs<T>(arguments, packed);
     const QkvGradients<T> dqkv = {gradients.q.Rows<T>(), gradients.k.Rows<T>(),
                                   gradients.v.Rows<T>()};
     const PackedGradients<T> out = {.dpacked = dpacked.Rows<T>(),
-                                    .dq_weight_per_group = RowsOrNone<Compute<T>>(dq_weight),
-                                    .dk_weight_per_group = RowsOrNone<Compute<T>>(dk_weight)};
+                                    .dq_weight_per_group = RowsOf<Compute<T>>(dq_weight),
+                                    .dk_weight_per_group = RowsOf<Compute<T>>(dk_weight)};
     if (arguments.unfused) {
       PrepareQkvBackwardUnfused<T>(arguments.op, in, dqkv, out, *ctx.pool);
     } else {
@@ -141,16 +185,23 @@ Tensor PrepareQkvBackward(const OpContext& ctx, const QkvArguments& arguments, c
       HW_CHECK(status.ok()) << status;
     }
   });
+  if (dq_weight != nullptr) {
+    *dq_weight = Overwritten(ctx, *dq_weight, types.value.q_weight);
+    *dk_weight = Overwritten(ctx, *dk_weight, types.value.k_weight);
+  }
   return dpacked;
 }
 
-void ReduceHeadNormGradient(const OpContext& ctx, const Tensor& per_group, const Tensor& out) {
+void ReduceHeadNormGradient(const OpContext& ctx, const Tensor& per_group, Tensor& out) {
+  const auto layout = Derive(ctx, rules::ReduceHeadNormGradient, per_group);
+  if (!layout.known) return Forget(ctx, out);
   CheckMatrix(ctx, "ReduceHeadNormGradient", "per_group", per_group, ctx.master());
   CheckTensor(ctx, "ReduceHeadNormGradient", "out", out, {per_group.dim(1)}, ctx.master());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     using C = Compute<T>;
     headwise::ReduceHeadNormGradient<C>(per_group.Rows<C>(), Elements<C>(out));
   });
+  out = Overwritten(ctx, out, layout.value);
 }
 
 }  // namespace headwise::ops
