@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -11,17 +10,10 @@
 #include "gtest/gtest.h"
 #include "kernels/common/math.h"
 #include "kernels/common/testing/kernel_testing.h"
+#include "kernels/cross_entropy/test_problem.h"
 
 namespace headwise {
 namespace {
-
-constexpr LogitTransform kTransforms[] = {
-    {}, {.multiplier = 0.1961}, {.multiplier = 0.75, .cap = 20.0}, {.multiplier = 1.0, .cap = 2.5}};
-constexpr double kLossScale = 1.0 / 37;
-
-std::string Name(const LogitTransform& op) {
-  return "multiplier " + std::to_string(op.multiplier) + ", cap " + std::to_string(op.cap);
-}
 
 // The contract, one element at a time.
 template <typename T>
@@ -55,17 +47,6 @@ Compute<T> ReferenceRow(const LogitTransform& op, const Compute<T>* z, std::int6
     dz[i] = Narrow<T>(gradient);
   }
   return Log(p[0]) - (l[target] - m);
-}
-
-// Every seventh target is ignored.
-std::vector<std::int32_t> Targets(std::int64_t rows, std::int64_t width) {
-  std::mt19937 random(3);
-  std::vector<std::int32_t> targets(rows);
-  for (std::int64_t t = 0; t < rows; ++t) {
-    targets[t] =
-        t % 7 == 3 || width == 0 ? kIgnoredTarget : static_cast<std::int32_t>(random() % width);
-  }
-  return targets;
 }
 
 template <typename T>
