@@ -4,6 +4,9 @@
 //   packed = x Wqkv^T + bias;  q, k, v = prepare_qkv(packed);  o = attention(q, k, v, sinks)
 //   y = (norm(o) * sigmoid(x Wg^T)) Wo^T + bias
 //
+// Boundaries (model/sharding.h): "in" before x is used; "q", "k" and "v" before attention; "out" after
+// the product with Wo, whose bias is added after its steps.
+//
 // norm is a scaleless norm of each head. Sinks, norm, gate and biases are there if the config says
 // so.
 #ifndef HEADWISE_MODEL_ATTENTION_BLOCK_H_
@@ -26,10 +29,9 @@ class AttentionBlock {
  public:
   // What the backward needs besides x; q, k and v are computed again from packed.
   struct Saved {
-    Tensor packed;       // [T, (H + 2G) D]
-    Tensor o;            // [T, H D], before norm and gate
-    Tensor log_sum_exp;  // [T, H]
-    Tensor gate;         // [T, H D], before the sigmoid; undefined without a gate
+    Tensor packed;                   // [T, (H + 2G) D]
+    ops::AttentionOutput attention;  // before norm and gate
+    Tensor gate;                     // [T, H D], before the sigmoid; undefined without a gate
   };
 
   // Makes `name`.wqkv, .wqkv_bias, .q_norm, .k_norm, .sinks, .gate, .wo and .wo_bias, those that the
@@ -50,16 +52,21 @@ class AttentionBlock {
                 const KvCache::Pass& pass, KvCache& cache) const;
 
  private:
-  ops::QkvArguments Arguments(absl::Span<const std::int64_t> positions) const;
-  Tensor Project(const OpContext& ctx, const Tensor& x) const;
+  ops::QkvArguments Arguments(const ops::TokenPositions& positions) const;
+  // The heads that these q and k have.
+  Attention AttentionOf(const ops::Qkv& qkv) const;
+  Tensor Project(const OpContext& ctx, const Tensor& in) const;
+  // q, k and v as attention takes them, after their boundaries.
+  ops::Qkv Prepare(const OpContext& ctx, const Tensor& packed,
+                   const ops::TokenPositions& positions) const;
   // o [T, H D] with each head normalised; o itself without a norm.
   Tensor NormOutput(const OpContext& ctx, const Tensor& o) const;
   // From attention's output to wo's; keeps the gate in saved if that is not null.
-  Tensor Output(const OpContext& ctx, const Tensor& x, const Tensor& o, Saved* saved) const;
+  Tensor Output(const OpContext& ctx, const Tensor& in, const Tensor& o, Saved* saved) const;
 
   std::int64_t layer_;
-  QkvPreparation prepare_;
-  Attention attention_;
+  QkvPreparation prepare_;  // of this rank's heads
+  Attention attention_;     // of all heads
   RmsNorm output_norm_;
   bool unfused_;
   LinearWeight wqkv_, gate_, wo_;  // gate_.parameter is null without a gate

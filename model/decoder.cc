@@ -51,7 +51,8 @@ class DecoderImpl final : public Decoder {
             .gemm = options_.gemm,
             .kernels = options_.kernels,
             .pool = &pool,
-            .storage = &storage_};
+            .storage = &storage_,
+            .sharding = options_.sharding};
   }
   // Idle memory of other shapes would add to the peak.
   void TrimUnlessTokens(std::int64_t tokens) {
@@ -59,6 +60,11 @@ class DecoderImpl final : public Decoder {
     last_tokens_ = tokens;
   }
   void CheckBatch(const TokenBatch& batch) const;
+  // What every pass begins with: the batch as layers take it.
+  SequenceInfo BeginPass(const TokenBatch& batch, double loss_scale);
+  ops::TokenIds Inputs(const TokenBatch& batch) const;
+  ops::TokenIds Targets(const TokenBatch& batch) const;
+  std::vector<Parameter*> OwnParameters() const;
 
   ModelConfig config_;
   DecoderOptions options_;
@@ -101,12 +107,9 @@ RotaryScaling ScalingOf(const RopeScaling& s) {
 LinearWeight MakeEmbedding(const ModelConfig& config, ParameterStore& store) {
   const Init init = Init::Normal(config.init().embedding_std());
   const char* name = "embedding.weight";
-  if (config.tied_head()) {
-    return store.AddLinear(name, ParameterRole::kEmbedding, config.vocab_size(), config.dim(),
-                           init);
-  }
-  return {.parameter = store.Add(name, ParameterRole::kEmbedding,
-                                 {config.vocab_size(), config.dim()}, init)};
+  const std::vector<Dim> shape = {{{"V", config.vocab_size()}}, {{"N", config.dim()}}};
+  if (config.tied_head()) return store.AddLinear(name, ParameterRole::kEmbedding, shape, init);
+  return {.parameter = store.Add(name, ParameterRole::kEmbedding, shape, init)};
 }
 
 std::deque<Layer> MakeLayers(const ModelConfig& config, const RotaryTable* rotary,
@@ -123,9 +126,9 @@ DecoderImpl::DecoderImpl(const ModelConfig& config, const DecoderOptions& option
     : config_(config),
       options_(options),
       rotary_(std::move(rotary)),
-      store_(options.compute, options.device),
+      store_(options.compute, options.device, options.sharding),
       embedding_(MakeEmbedding(config, store_)),
-      embedding_norm_(config.embedding_norm(), "embedding_norm", config.dim(), store_),
+      embedding_norm_(config.embedding_norm(), "embedding_norm", {{"N", config.dim()}}, store_),
       layers_(MakeLayers(config, rotary_.has_value() ? &*rotary_ : nullptr, store_)),
       head_(config, embedding_, store_) {}
 
@@ -138,32 +141,60 @@ void DecoderImpl::Initialize(std::uint64_t seed) {
 void DecoderImpl::CheckBatch(const TokenBatch& batch) const {
   HW_CHECK_EQ(batch.targets.size(), batch.inputs.size());
   HW_CHECK_EQ(batch.positions.size(), batch.inputs.size());
+  if (options_.sharding != nullptr) {
+    HW_CHECK_EQ(static_cast<std::int64_t>(batch.inputs.size()), options_.sharding->local_tokens())
+        << "tokens of this rank";
+  }
+}
+
+SequenceInfo DecoderImpl::BeginPass(const TokenBatch& batch, double loss_scale) {
+  CheckBatch(batch);
+  TrimUnlessTokens(static_cast<std::int64_t>(batch.inputs.size()));
+  auxiliary_loss_ = 0;
+  SequenceInfo sequence = {.positions = {.values = batch.positions},
+                           .segments = batch.segments,
+                           .loss_scale = {.value = loss_scale},
+                           .auxiliary_loss = &auxiliary_loss_};
+  if (options_.sharding != nullptr) {
+    options_.sharding->checker().BeginPass();
+    sequence.positions.layout = options_.sharding->inputs().positions;
+    sequence.loss_scale.layout = options_.sharding->inputs().loss_scale;
+  }
+  return sequence;
+}
+
+ops::TokenIds DecoderImpl::Inputs(const TokenBatch& batch) const {
+  if (options_.sharding == nullptr) return {.ids = batch.inputs};
+  return {.ids = batch.inputs, .layout = options_.sharding->inputs().tokens};
+}
+
+ops::TokenIds DecoderImpl::Targets(const TokenBatch& batch) const {
+  if (options_.sharding == nullptr) return {.ids = batch.targets};
+  return {.ids = batch.targets, .layout = options_.sharding->inputs().targets};
+}
+
+std::vector<Parameter*> DecoderImpl::OwnParameters() const {
+  std::vector<Parameter*> own;
+  for (Parameter* parameter : store_.parameters()) {
+    if (parameter->name.rfind("layers.", 0) != 0) own.push_back(parameter);
+  }
+  return own;
 }
 
 double DecoderImpl::Loss(const TokenBatch& batch, ThreadPool& pool) {
-  CheckBatch(batch);
-  TrimUnlessTokens(static_cast<std::int64_t>(batch.inputs.size()));
+  const SequenceInfo sequence = BeginPass(batch, 0);
   const OpContext ctx = Context(pool);
-  auxiliary_loss_ = 0;
-  const SequenceInfo sequence = {
-      .positions = batch.positions, .segments = batch.segments, .auxiliary_loss = &auxiliary_loss_};
-  Tensor h =
-      embedding_norm_.Forward(ctx, ops::Embedding(ctx, batch.inputs, embedding_.parameter->value));
+  const Tensor looked_up = ops::Embedding(ctx, Inputs(batch), embedding_.parameter->value);
+  Tensor h = embedding_norm_.Forward(ctx, ops::Cross(ctx, "embedding.out", looked_up));
   for (const Layer& layer : layers_) h = layer.Forward(ctx, h, sequence, nullptr);
-  return head_.Loss(ctx, h, batch.targets, 0, nullptr);
+  return head_.Loss(ctx, h, Targets(batch), sequence.loss_scale, nullptr);
 }
 
 double DecoderImpl::ForwardBackward(const TokenBatch& batch, double loss_scale, ThreadPool& pool) {
-  CheckBatch(batch);
-  TrimUnlessTokens(static_cast<std::int64_t>(batch.inputs.size()));
+  const SequenceInfo sequence = BeginPass(batch, loss_scale);
   const OpContext ctx = Context(pool);
-  auxiliary_loss_ = 0;
-  const SequenceInfo sequence = {.positions = batch.positions,
-                                 .segments = batch.segments,
-                                 .loss_scale = loss_scale,
-                                 .auxiliary_loss = &auxiliary_loss_};
-
-  Tensor embedded = ops::Embedding(ctx, batch.inputs, embedding_.parameter->value);
+  Tensor embedded = ops::Cross(ctx, "embedding.out",
+                               ops::Embedding(ctx, Inputs(batch), embedding_.parameter->value));
   Tensor h = embedding_norm_.Forward(ctx, embedded);
   if (!embedding_norm_.present()) embedded = Tensor();
   std::vector<Layer::Saved> saved(layers_.size());
@@ -172,20 +203,26 @@ double DecoderImpl::ForwardBackward(const TokenBatch& batch, double loss_scale, 
   }
 
   Tensor dh;
-  const double loss = head_.Loss(ctx, h, batch.targets, loss_scale, &dh);
+  const double loss = head_.Loss(ctx, h, Targets(batch), sequence.loss_scale, &dh);
+  if (options_.sharding != nullptr) options_.sharding->checker().EnterBackward();
   h = Tensor();
   for (std::size_t l = layers_.size(); l-- > 0;) {
     dh = layers_[l].Backward(ctx, dh, sequence, std::exchange(saved[l], {}));
   }
-  dh = embedding_norm_.Backward(ctx, embedded, dh);
-  const Tensor& gradient = embedding_.parameter->gradient;
+  dh = ops::CrossBackward(ctx, "embedding.out", embedding_norm_.Backward(ctx, embedded, dh));
+  Tensor& gradient = embedding_.parameter->gradient;
+  const Tensor& table = embedding_.parameter->value;
   if (!config_.tied_head()) {
-    ops::EmbeddingBackward(ctx, batch.inputs, dh, gradient);
+    ops::EmbeddingBackward(ctx, Inputs(batch), table, dh, gradient);
   } else {
     // The head has written its part.
-    const Tensor looked_up = ctx.Empty(gradient.shape(), ctx.master());
-    ops::EmbeddingBackward(ctx, batch.inputs, dh, looked_up);
+    Tensor looked_up = ctx.Empty(gradient.shape(), ctx.master());
+    ops::EmbeddingBackward(ctx, Inputs(batch), table, dh, looked_up);
     ops::AddMasterInPlace(ctx, gradient, looked_up);
+  }
+  if (options_.sharding != nullptr) {
+    NoteGradients(options_.sharding, OwnParameters());
+    options_.sharding->checker().Finish();
   }
   return loss;
 }
@@ -197,6 +234,9 @@ absl::StatusOr<std::unique_ptr<KvCache>> DecoderImpl::NewCache(std::int64_t rows
     return absl::InvalidArgumentError(absl::StrCat(
         "a cache of ", max_tokens, " tokens per row: must be from 1 to model.max_sequence_length ",
         config_.max_sequence_length()));
+  }
+  if (options_.sharding != nullptr) {
+    return absl::UnimplementedError("decoding runs on one rank: no cache with layouts");
   }
   if (options_.compute == DType::kF64) {
     return absl::InvalidArgumentError("no cache in double precision: it is for gradient tests");
@@ -259,8 +299,8 @@ Tensor DecoderImpl::Extend(KvCache& cache, absl::Span<const std::vector<std::int
   for (ExtendPass next = NextPass(cache, tokens, done); !next.tokens.empty();
        next = NextPass(cache, tokens, done)) {
     TrimUnlessTokens(static_cast<std::int64_t>(next.tokens.size()));
-    Tensor h =
-        embedding_norm_.Forward(ctx, ops::Embedding(ctx, next.tokens, embedding_.parameter->value));
+    Tensor h = embedding_norm_.Forward(
+        ctx, ops::Embedding(ctx, {.ids = next.tokens}, embedding_.parameter->value));
     for (const Layer& layer : layers_) {
       h = layer.Extend(ctx, h, next.positions, next.pass, cache);
     }

@@ -33,6 +33,7 @@
 #include "kernels/cross_entropy/cross_entropy.h"  // kIgnoredTarget
 #include "kernels/gemm/gemm.h"
 #include "model/ops.h"
+#include "model/sharding.h"
 #include "optim/parameter.h"
 
 namespace headwise {
@@ -51,6 +52,9 @@ struct DecoderOptions {
   GemmBackend gemm = GemmBackend::kOneDnn;
   Device device = Device::kCpu;     // kCpu or kMeta
   Kernels kernels = Kernels::kCpu;  // kCudaEmulated: not with kF64 or unfused_qkv
+  // Not null: this decoder is one rank's share of a model (model/sharding.h). Not owned; must
+  // outlive the decoder. Mistakes of the plan are noted in its checker.
+  Sharding* sharding = nullptr;
 };
 
 // Keys and values of the tokens seen so far, for a batch of rows that may differ in length.
@@ -77,11 +81,11 @@ class Decoder {
   // Call after weights have changed (optimizer step, loading): refreshes the low-precision copies.
   virtual void WeightsChanged(ThreadPool& pool) = 0;
 
-  // The sum of the batch's token losses (natural logarithm); overwrites every parameter's gradient
+  // The sum of the batch's token losses (natural logarithm), of this rank's tokens; overwrites every parameter's gradient
   // with that of loss_scale times that sum.
   virtual double ForwardBackward(const TokenBatch& batch, double loss_scale, ThreadPool& pool) = 0;
 
-  // The sum of the batch's token losses; no gradients.
+  // The sum of the batch's token losses, of this rank's tokens; no gradients.
   virtual double Loss(const TokenBatch& batch, ThreadPool& pool) = 0;
 
   // Of the last ForwardBackward or Loss: the routers' auxiliary losses, weighted and times the

@@ -1,6 +1,9 @@
 // FfnBlock: a dense feed-forward layer, or the expert that every token goes through.
 //
 //   y = act(x W1^T + b1, x W3^T + b3) W2^T + b2          act: SwiGLU, plain or clamped
+//
+// Boundaries (model/sharding.h): "in" before x is used, "out" after the product with W2; b2 is added
+// after the steps of "out", or if there are none, in the product, after those of "w2_bias".
 #ifndef HEADWISE_MODEL_FFN_BLOCK_H_
 #define HEADWISE_MODEL_FFN_BLOCK_H_
 

@@ -9,9 +9,13 @@
 namespace headwise {
 namespace {
 
+std::string LayerName(std::int64_t layer) { return "layers." + std::to_string(layer); }
+
 std::string ParameterName(std::int64_t layer, const char* part) {
-  return "layers." + std::to_string(layer) + "." + part;
+  return LayerName(layer) + "." + part;
 }
+
+Dim Width(const ModelConfig& config) { return {{"N", config.dim()}}; }
 
 std::optional<FfnBlock> MakeDense(const ModelConfig& config, std::int64_t index,
                                   ParameterStore& store) {
@@ -35,18 +39,22 @@ Tensor JoinedBranch(const OpContext& ctx, const ResidualSite& residual, const No
 
 Layer::Layer(const ModelConfig& config, std::int64_t index, const RotaryTable* rotary,
              ParameterStore& store)
-    : attention_norm_(config.attention_norm(), ParameterName(index, "attention_norm"), config.dim(),
-                      store),
+    : name_(LayerName(index)),
+      first_parameter_(store.parameters().size()),
+      attention_norm_(config.attention_norm(), ParameterName(index, "attention_norm"),
+                      Width(config), store),
       attention_(config, index, ParameterName(index, "attention"), rotary, store),
       post_attention_norm_(config.post_attention_norm(),
-                           ParameterName(index, "post_attention_norm"), config.dim(), store),
+                           ParameterName(index, "post_attention_norm"), Width(config), store),
       attention_residual_(config, ParameterName(index, "attention_residual_gate"), store),
-      ffn_norm_(config.ffn_norm(), ParameterName(index, "ffn_norm"), config.dim(), store),
+      ffn_norm_(config.ffn_norm(), ParameterName(index, "ffn_norm"), Width(config), store),
       ffn_(MakeDense(config, index, store)),
       experts_(MakeExperts(config, index, store)),
-      post_ffn_norm_(config.post_ffn_norm(), ParameterName(index, "post_ffn_norm"), config.dim(),
+      post_ffn_norm_(config.post_ffn_norm(), ParameterName(index, "post_ffn_norm"), Width(config),
                      store),
-      ffn_residual_(config, ParameterName(index, "ffn_residual_gate"), store) {}
+      ffn_residual_(config, ParameterName(index, "ffn_residual_gate"), store),
+      parameters_(store.parameters().begin() + static_cast<std::ptrdiff_t>(first_parameter_),
+                  store.parameters().end()) {}
 
 Tensor Layer::Finish(const OpContext& ctx, const Tensor& h, Tensor attention_out,
                      double* auxiliary_loss, Saved* saved) const {
@@ -64,11 +72,14 @@ Tensor Layer::Finish(const OpContext& ctx, const Tensor& h, Tensor attention_out
   attention_out = Tensor();
 
   const Tensor normed = ffn_norm_.Forward(ctx, middle);
-  const Tensor ffn_out =
-      ffn_.has_value()
-          ? ffn_->Forward(ctx, normed, saved == nullptr ? nullptr : &saved->ffn)
-          : experts_->Forward(ctx, normed, saved == nullptr ? nullptr : &saved->experts,
-                              auxiliary_loss);
+  Tensor ffn_out;
+  {
+    const ModuleScope scope(ctx.sharding, "ffn");
+    ffn_out = ffn_.has_value()
+                  ? ffn_->Forward(ctx, normed, saved == nullptr ? nullptr : &saved->ffn)
+                  : experts_->Forward(ctx, normed, saved == nullptr ? nullptr : &saved->experts,
+                                      auxiliary_loss);
+  }
   const Tensor out = ffn_residual_.Forward(ctx, middle, post_ffn_norm_.Forward(ctx, ffn_out));
   if (saved != nullptr && (post_ffn_norm_.present() || ffn_residual_.gated())) {
     saved->ffn_out = ffn_out;
@@ -78,8 +89,14 @@ Tensor Layer::Finish(const OpContext& ctx, const Tensor& h, Tensor attention_out
 
 Tensor Layer::Forward(const OpContext& ctx, const Tensor& h, const SequenceInfo& sequence,
                       Saved* saved) const {
-  Tensor attention_out = attention_.Forward(ctx, attention_norm_.Forward(ctx, h), sequence,
-                                            saved == nullptr ? nullptr : &saved->attention);
+  const ModuleScope layer(ctx.sharding, name_);
+  const Tensor normed = attention_norm_.Forward(ctx, h);
+  Tensor attention_out;
+  {
+    const ModuleScope scope(ctx.sharding, "attention");
+    attention_out =
+        attention_.Forward(ctx, normed, sequence, saved == nullptr ? nullptr : &saved->attention);
+  }
   return Finish(ctx, h, std::move(attention_out), sequence.auxiliary_loss, saved);
 }
 
@@ -91,32 +108,53 @@ Tensor Layer::Extend(const OpContext& ctx, const Tensor& h,
                 nullptr, nullptr);
 }
 
-Tensor Layer::Backward(const OpContext& ctx, const Tensor& dout, const SequenceInfo& sequence,
-                       Saved saved) const {
-  ops::ResidualGradients d = ffn_residual_.Backward(
+Tensor Layer::FfnBackward(const OpContext& ctx, const Tensor& dout, const SequenceInfo& sequence,
+                          Saved& saved) const {
+  const ops::ResidualGradients d = ffn_residual_.Backward(
       ctx, saved.middle, JoinedBranch(ctx, ffn_residual_, post_ffn_norm_, saved.ffn_out), dout);
-  Tensor dmiddle;
+  const Tensor dffn_out = post_ffn_norm_.Backward(ctx, saved.ffn_out, d.branch);
+  saved.ffn_out = Tensor();
+  const Tensor normed = ffn_norm_.Forward(ctx, saved.middle);
+  Tensor dnormed;
   {
-    const Tensor dffn_out = post_ffn_norm_.Backward(ctx, saved.ffn_out, d.branch);
-    saved.ffn_out = Tensor();
-    const Tensor normed = ffn_norm_.Forward(ctx, saved.middle);
-    const Tensor dnormed = ffn_.has_value()
-                               ? ffn_->Backward(ctx, normed, dffn_out, std::exchange(saved.ffn, {}))
-                               : experts_->Backward(ctx, normed, dffn_out, sequence.loss_scale,
-                                                    std::exchange(saved.experts, {}));
-    dmiddle = ffn_norm_.Backward(ctx, std::exchange(saved.middle, Tensor()), dnormed);
-    ops::AddInPlace(ctx, dmiddle, d.h);
+    const ModuleScope scope(ctx.sharding, "ffn");
+    dnormed = ffn_.has_value()
+                  ? ffn_->Backward(ctx, normed, dffn_out, std::exchange(saved.ffn, {}))
+                  : experts_->Backward(ctx, normed, dffn_out, sequence.loss_scale.value,
+                                       std::exchange(saved.experts, {}));
   }
-  d = attention_residual_.Backward(
+  const Tensor dmiddle = ffn_norm_.Backward(ctx, std::exchange(saved.middle, Tensor()), dnormed);
+  return ops::AddInPlace(ctx, dmiddle, d.h);
+}
+
+Tensor Layer::AttentionBackward(const OpContext& ctx, const Tensor& dmiddle,
+                                const SequenceInfo& sequence, Saved& saved) const {
+  const ops::ResidualGradients d = attention_residual_.Backward(
       ctx, saved.input,
       JoinedBranch(ctx, attention_residual_, post_attention_norm_, saved.attention_out), dmiddle);
   const Tensor dattention_out = post_attention_norm_.Backward(ctx, saved.attention_out, d.branch);
   saved.attention_out = Tensor();
-  const Tensor dnormed =
-      attention_.Backward(ctx, attention_norm_.Forward(ctx, saved.input), dattention_out, sequence,
-                          std::exchange(saved.attention, {}));
+  const Tensor normed = attention_norm_.Forward(ctx, saved.input);
+  Tensor dnormed;
+  {
+    const ModuleScope scope(ctx.sharding, "attention");
+    dnormed = attention_.Backward(ctx, normed, dattention_out, sequence,
+                                  std::exchange(saved.attention, {}));
+  }
   const Tensor dh = attention_norm_.Backward(ctx, saved.input, dnormed);
-  ops::AddInPlace(ctx, dh, d.h);
+  return ops::AddInPlace(ctx, dh, d.h);
+}
+
+Tensor Layer::Backward(const OpContext& ctx, const Tensor& dout, const SequenceInfo& sequence,
+                       Saved saved) const {
+  Tensor dh;
+  {
+    const ModuleScope layer(ctx.sharding, name_);
+    const Tensor dmiddle = FfnBackward(ctx, dout, sequence, saved);
+    dh = AttentionBackward(ctx, dmiddle, sequence, saved);
+    ops::NoteDual(ctx, dh, saved.input);
+  }
+  NoteGradients(ctx.sharding, parameters_);
   return dh;
 }
 

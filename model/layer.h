@@ -3,12 +3,18 @@
 //   middle = h + post_attention_norm(attention(attention_norm(h)))
 //   out    = middle + post_ffn_norm(ffn(ffn_norm(middle)))
 //
+// The backward ends by comparing the layouts of all gradients with their values' duals
+// (model/sharding.h).
+//
 // ffn is dense or a mixture of experts; the residual adds may be gated (residual_site.h).
 #ifndef HEADWISE_MODEL_LAYER_H_
 #define HEADWISE_MODEL_LAYER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "core/proto/config.pb.h"
 #include "core/rope/rotary_table.h"
@@ -58,6 +64,14 @@ class Layer {
   Tensor Finish(const OpContext& ctx, const Tensor& h, Tensor attention_out, double* auxiliary_loss,
                 Saved* saved) const;
 
+  // The two halves of Backward().
+  Tensor FfnBackward(const OpContext& ctx, const Tensor& dout, const SequenceInfo& sequence,
+                     Saved& saved) const;
+  Tensor AttentionBackward(const OpContext& ctx, const Tensor& dmiddle,
+                           const SequenceInfo& sequence, Saved& saved) const;
+
+  std::string name_;
+  std::size_t first_parameter_;  // in the store
   // In this order, which is that of the parameters.
   NormSite attention_norm_;
   AttentionBlock attention_;
@@ -68,6 +82,7 @@ class Layer {
   std::optional<MoeBlock> experts_;
   NormSite post_ffn_norm_;
   ResidualSite ffn_residual_;
+  std::vector<Parameter*> parameters_;  // of all of these
 };
 
 }  // namespace headwise

@@ -1,6 +1,7 @@
 #include "model/moe_block.h"
 
 #include <utility>
+#include <vector>
 
 #include "model/initial_std.h"
 
@@ -21,15 +22,15 @@ Router RouterOf(const MoeConfig& moe) {
 
 }  // namespace
 
-Tensor MoeBlock::Projection::Forward(const OpContext& ctx, const ops::Routing& routing,
+Tensor MoeBlock::Projection::Forward(const OpContext& ctx, const ops::ExpertRows& rows,
                                      const Tensor& x) const {
-  return ops::ExpertLinear(ctx, routing, x, weight.compute, ValueOf(bias));
+  return ops::ExpertLinear(ctx, rows, x, weight.compute, ValueOf(bias));
 }
 
-void MoeBlock::Projection::BackwardWeight(const OpContext& ctx, const ops::Routing& routing,
+void MoeBlock::Projection::BackwardWeight(const OpContext& ctx, const ops::ExpertRows& rows,
                                           const Tensor& dy, const Tensor& x) const {
-  ops::ExpertLinearBackwardWeight(ctx, routing, dy, x, weight.parameter->gradient);
-  if (bias != nullptr) ops::ExpertLinearBackwardBias(ctx, routing, dy, bias->gradient);
+  ops::ExpertLinearBackwardWeight(ctx, rows, dy, x, weight.parameter->gradient);
+  if (bias != nullptr) ops::ExpertLinearBackwardBias(ctx, rows, dy, bias->gradient);
 }
 
 MoeBlock::MoeBlock(const ModelConfig& config, std::int64_t layer, const std::string& name,
@@ -38,133 +39,170 @@ MoeBlock::MoeBlock(const ModelConfig& config, std::int64_t layer, const std::str
       activation_(SwigluOf(config.ffn())),
       auxiliary_weight_(config.ffn().moe().auxiliary_loss_weight()) {
   const MoeConfig& moe = config.ffn().moe();
-  const std::int64_t dim = config.dim(), experts = moe.num_experts();
-  const std::int64_t width = moe.expert_width() == 0 ? dim : moe.expert_width();
+  const bool narrow = moe.expert_width() != 0;
+  const Dim outer = {{"N", config.dim()}};
+  const Dim width = narrow ? Dim{{"W", moe.expert_width()}} : outer;
+  const Dim experts = {{"E", moe.num_experts()}}, inner = {{"F", moe.expert_dim()}};
   const Init input = Init::Truncated(config.init().linear_std());
   const Init residual = Init::Truncated(ResidualStd(config.init(), layer));
-  const auto bias = [&](const std::string& full, Shape shape) {
-    return store.Add(full, ParameterRole::kBias, std::move(shape), Init::Constant(0));
+  const auto bias = [&](const std::string& full, const std::vector<Dim>& shape) {
+    return store.Add(full, ParameterRole::kBias, shape, Init::Constant(0));
   };
-  const auto add = [&](const char* part, std::int64_t out, std::int64_t in, Init init) {
+  const auto add = [&](const char* part, const Dim& out, const Dim& in, Init init) {
     Projection projection;
-    projection.weight = store.AddExperts(name + part, experts, out, in, init);
+    projection.weight =
+        store.AddLinear(name + part, ParameterRole::kExpert, {experts, out, in}, init);
     if (config.ffn().bias()) projection.bias = bias(name + part + "_bias", {experts, out});
     return projection;
   };
 
-  router_ = store.AddLinear(name + ".router", ParameterRole::kRouter, experts, dim, input);
+  router_ = store.AddLinear(name + ".router", ParameterRole::kRouter, {experts, outer}, input);
   if (moe.router_bias()) router_bias_ = bias(name + ".router_bias", {experts});
   if (moe.balancing() == BALANCING_BIAS) {
     balancing_bias_ = store.Add(name + ".balancing_bias", ParameterRole::kBalancingBias, {experts},
                                 Init::Constant(0));
   }
-  if (moe.expert_width() != 0) {
-    down_ = store.AddLinear(name + ".pre_expert_proj", ParameterRole::kMlp, width, dim, input);
+  if (narrow) {
+    down_ = store.AddLinear(name + ".pre_expert_proj", ParameterRole::kMlp, {width, outer}, input);
   }
   pre_norm_.emplace(moe.pre_expert_norm(), name + ".pre_expert_norm", width, store);
-  w1_ = add(".w1", moe.expert_dim(), width, input);
-  w3_ = add(".w3", moe.expert_dim(), width, residual);
-  w2_ = add(".w2", width, moe.expert_dim(), residual);
+  w1_ = add(".w1", inner, width, input);
+  w3_ = add(".w3", inner, width, residual);
+  w2_ = add(".w2", width, inner, residual);
   post_norm_.emplace(moe.post_expert_norm(), name + ".post_expert_norm", width, store);
-  if (moe.expert_width() != 0) {
-    up_ = store.AddLinear(name + ".post_expert_proj", ParameterRole::kMlp, dim, width, residual);
+  if (narrow) {
+    up_ =
+        store.AddLinear(name + ".post_expert_proj", ParameterRole::kMlp, {outer, width}, residual);
   }
   if (moe.shared_dim() != 0) {
     shared_.emplace(config, layer, name + ".shared", moe.shared_dim(), store);
   }
 }
 
+Tensor MoeBlock::BalancingLoads(const OpContext& ctx, const Tensor& logits,
+                                const ops::Routing& routing) const {
+  return ops::Cross(ctx, "balancing",
+                    ops::Cross(ctx, "loads", ops::CountLoads(ctx, logits, routing)));
+}
+
 Tensor MoeBlock::Forward(const OpContext& ctx, const Tensor& x, Saved* saved,
                          double* auxiliary_loss) const {
-  Tensor logits = ctx.Empty({x.dim(0), router_.compute.dim(0)}, ctx.master());
-  ops::LinearToMaster(ctx, x, router_.compute, ValueOf(router_bias_), logits);
+  const Tensor in = ops::Cross(ctx, "in", x);
+  Tensor logits = ops::LinearToMaster(ctx, in, router_.compute, ValueOf(router_bias_));
   ops::Routing routing = ops::Route(ctx, router_op_, logits, ValueOf(balancing_bias_));
   if (auxiliary_weight_ != 0 && auxiliary_loss != nullptr) {
-    *auxiliary_loss += auxiliary_weight_ * static_cast<double>(x.dim(0)) *
-                       ops::BalancingLoss(ctx, logits, routing);
+    const std::int64_t tokens = ops::TokensOfAllRanks(ctx, logits);
+    *auxiliary_loss +=
+        auxiliary_weight_ * static_cast<double>(tokens) *
+        ops::BalancingLoss(ctx, logits, BalancingLoads(ctx, logits, routing), tokens);
   }
-  Tensor down = narrow() ? ops::Linear(ctx, x, down_.compute, {}) : Tensor();
-  Tensor rows = ops::DispatchTokens(ctx, routing, pre_norm_->Forward(ctx, narrow() ? down : x));
-  Tensor gate = w1_.Forward(ctx, routing, rows);
-  Tensor up = w3_.Forward(ctx, routing, rows);
+  ExpertExchange exchange(routing);
+  Tensor down;
+  if (narrow()) down = ops::Cross(ctx, "narrow", ops::Linear(ctx, in, down_.compute, {}));
+  Tensor rows = exchange.ToExperts(
+      ctx, ops::DispatchTokens(ctx, routing, pre_norm_->Forward(ctx, narrow() ? down : in)));
+  Tensor gate = w1_.Forward(ctx, exchange.rows(), rows);
+  Tensor up = w3_.Forward(ctx, exchange.rows(), rows);
   rows = Tensor();
-  Tensor outputs = w2_.Forward(ctx, routing, ops::Swiglu(ctx, activation_, gate, up));
-  Tensor combined = ops::CombineExperts(ctx, routing, post_norm_->Forward(ctx, outputs));
-  const Tensor y = narrow() ? ops::Linear(ctx, combined, up_.compute, {}) : combined;
+  Tensor outputs = ops::Cross(
+      ctx, "experts_out",
+      ops::ExpertLinear(
+          ctx, exchange.rows(), ops::Swiglu(ctx, activation_, gate, up), w2_.weight.compute,
+          w2_.bias == nullptr ? Tensor() : ops::Cross(ctx, "w2_bias", w2_.bias->value)));
+  Tensor combined =
+      ops::CombineExperts(ctx, routing, exchange.ToTokens(ctx, post_norm_->Forward(ctx, outputs)));
+  if (narrow()) combined = ops::Cross(ctx, "wide", combined);
+  Tensor y = narrow() ? ops::Linear(ctx, combined, up_.compute, {}) : combined;
   if (shared_.has_value()) {
-    ops::AddInPlace(ctx, y, shared_->Forward(ctx, x, saved == nullptr ? nullptr : &saved->shared));
+    const ModuleScope scope(ctx.sharding, "shared");
+    y = ops::AddInPlace(ctx, y,
+                        shared_->Forward(ctx, in, saved == nullptr ? nullptr : &saved->shared));
   }
   if (saved != nullptr) {
     saved->logits = std::move(logits);
     saved->routing = std::move(routing);
+    saved->exchange = std::move(exchange);
     saved->narrow = std::move(down);
     saved->gate = std::move(gate);
     saved->up = std::move(up);
     saved->outputs = std::move(outputs);
     if (narrow()) saved->combined = std::move(combined);
   }
-  return y;
+  return ops::Cross(ctx, "out", y);
 }
 
-Tensor MoeBlock::RouterBackward(const OpContext& ctx, const Tensor& x, const Saved& saved,
+Tensor MoeBlock::RouterBackward(const OpContext& ctx, const Tensor& in, const Saved& saved,
                                 const Tensor& dweights, double loss_scale) const {
-  const Tensor dlogits = ops::RouteBackward(ctx, router_op_, saved.logits, saved.routing, dweights);
+  Tensor dlogits = ops::RouteBackward(ctx, router_op_, saved.logits, saved.routing, dweights);
   if (auxiliary_weight_ != 0) {
-    ops::AddBalancingGradient(ctx, saved.logits, saved.routing,
-                              loss_scale * auxiliary_weight_ * static_cast<double>(x.dim(0)),
-                              dlogits);
+    const std::int64_t tokens = ops::TokensOfAllRanks(ctx, saved.logits);
+    dlogits = ops::AddBalancingGradient(
+        ctx, saved.logits, BalancingLoads(ctx, saved.logits, saved.routing), tokens,
+        loss_scale * auxiliary_weight_ * static_cast<double>(tokens), dlogits);
   }
-  Tensor dz = dlogits;
-  if (ctx.master() != ctx.compute) {
-    dz = ctx.Empty(dlogits.shape());
-    ops::Convert(ctx, dlogits, dz);
-  }
-  ops::LinearBackwardWeight(ctx, dz, x, router_.parameter->gradient);
-  if (router_bias_ != nullptr) ops::LinearBackwardBias(ctx, dz, router_bias_->gradient);
-  return ops::LinearBackwardInput(ctx, dz, router_.compute);
+  Tensor none;
+  return ops::LinearBackwardFromMaster(ctx, dlogits, in, router_.compute,
+                                       router_.parameter->gradient,
+                                       router_bias_ == nullptr ? none : router_bias_->gradient);
 }
 
 Tensor MoeBlock::Backward(const OpContext& ctx, const Tensor& x, const Tensor& dy,
                           double loss_scale, Saved saved) const {
   const ops::Routing& routing = saved.routing;
-  if (balancing_bias_ != nullptr) ops::CountLoads(ctx, routing, balancing_bias_->gradient);
-  Tensor dcombined = dy;
+  ExpertExchange& exchange = saved.exchange;
+  if (balancing_bias_ != nullptr) {
+    const Tensor loads = ops::Cross(ctx, "loads", ops::CountLoads(ctx, saved.logits, routing));
+    ops::CopyGradient(ctx, loads, balancing_bias_->gradient);
+  }
+  const Tensor in = ops::Cross(ctx, "in", x);
+  const Tensor dout = ops::CrossBackward(ctx, "out", dy);
+  Tensor dcombined = dout;
   if (narrow()) {
-    ops::LinearBackwardWeight(ctx, dy, saved.combined, up_.parameter->gradient);
-    dcombined = ops::LinearBackwardInput(ctx, dy, up_.compute);
+    ops::LinearBackwardWeight(ctx, dout, saved.combined, up_.parameter->gradient);
+    dcombined = ops::CrossBackward(ctx, "wide", ops::LinearBackwardInput(ctx, dout, up_.compute));
   }
-  ops::ExpertGradients d =
-      ops::CombineExpertsBackward(ctx, routing, post_norm_->Forward(ctx, saved.outputs), dcombined);
-  const Tensor doutputs = post_norm_->Backward(ctx, saved.outputs, d.outputs);
+  // Experts' outputs as the tokens' ranks weighted them.
+  ops::ExpertGradients d = ops::CombineExpertsBackward(
+      ctx, routing, exchange.ToTokens(ctx, post_norm_->Forward(ctx, saved.outputs)), dcombined);
+  Tensor doutputs =
+      post_norm_->Backward(ctx, saved.outputs, exchange.ToTokensBackward(ctx, d.outputs));
   d.outputs = saved.outputs = dcombined = Tensor();
+  doutputs = ops::CrossBackward(ctx, "experts_out", doutputs);
 
-  w2_.BackwardWeight(ctx, routing, doutputs, ops::Swiglu(ctx, activation_, saved.gate, saved.up));
-  ops::SwigluBackwardInPlace(
+  w2_.BackwardWeight(ctx, exchange.rows(), doutputs,
+                     ops::Swiglu(ctx, activation_, saved.gate, saved.up));
+  if (w2_.bias != nullptr) ops::CrossGradient(ctx, "w2_bias", w2_.bias->gradient);
+  const ops::GateGradients dhidden = ops::SwigluBackwardInPlace(
       ctx, activation_, saved.gate, saved.up,
-      ops::ExpertLinearBackwardInput(ctx, routing, doutputs, w2_.weight.compute));
-  const Tensor& dgate = saved.gate;
-  const Tensor& dup = saved.up;
+      ops::ExpertLinearBackwardInput(ctx, exchange.rows(), doutputs, w2_.weight.compute));
   {
-    const Tensor rows =
-        ops::DispatchTokens(ctx, routing, pre_norm_->Forward(ctx, narrow() ? saved.narrow : x));
-    w1_.BackwardWeight(ctx, routing, dgate, rows);
-    w3_.BackwardWeight(ctx, routing, dup, rows);
+    const Tensor rows = exchange.ToExperts(
+        ctx,
+        ops::DispatchTokens(ctx, routing, pre_norm_->Forward(ctx, narrow() ? saved.narrow : in)));
+    w1_.BackwardWeight(ctx, exchange.rows(), dhidden.gate, rows);
+    w3_.BackwardWeight(ctx, exchange.rows(), dhidden.x, rows);
   }
-  Tensor drows = ops::ExpertLinearBackwardInput(ctx, routing, dgate, w1_.weight.compute);
-  ops::AddInPlace(ctx, drows,
-                  ops::ExpertLinearBackwardInput(ctx, routing, dup, w3_.weight.compute));
-  Tensor dx = pre_norm_->Backward(ctx, narrow() ? saved.narrow : x,
+  Tensor drows =
+      ops::ExpertLinearBackwardInput(ctx, exchange.rows(), dhidden.gate, w1_.weight.compute);
+  drows = ops::AddInPlace(
+      ctx, drows,
+      ops::ExpertLinearBackwardInput(ctx, exchange.rows(), dhidden.x, w3_.weight.compute));
+  drows = exchange.ToExpertsBackward(ctx, drows);
+  Tensor dx = pre_norm_->Backward(ctx, narrow() ? saved.narrow : in,
                                   ops::DispatchTokensBackward(ctx, routing, drows));
   drows = Tensor();
   if (narrow()) {
-    ops::LinearBackwardWeight(ctx, dx, x, down_.parameter->gradient);
+    dx = ops::CrossBackward(ctx, "narrow", dx);
+    ops::LinearBackwardWeight(ctx, dx, in, down_.parameter->gradient);
     dx = ops::LinearBackwardInput(ctx, dx, down_.compute);
   }
-  ops::AddInPlace(ctx, dx, RouterBackward(ctx, x, saved, d.weights, loss_scale));
+  dx = ops::AddInPlace(ctx, dx, RouterBackward(ctx, in, saved, d.weights, loss_scale));
   if (shared_.has_value()) {
-    ops::AddInPlace(ctx, dx, shared_->Backward(ctx, x, dy, std::exchange(saved.shared, {})));
+    const ModuleScope scope(ctx.sharding, "shared");
+    dx =
+        ops::AddInPlace(ctx, dx, shared_->Backward(ctx, in, dout, std::exchange(saved.shared, {})));
   }
-  return dx;
+  return ops::CrossBackward(ctx, "in", dx);
 }
 
 }  // namespace headwise

@@ -6,6 +6,11 @@
 //   y_e = norm(act(u W1_e^T + b1_e, u W3_e^T + b3_e) W2_e^T + b2_e)
 //   y = (sum over a token's experts of weight * y_e) Wup^T  +  shared expert of x
 //
+// Boundaries (model/sharding.h), in this order: "in" before x is used; "narrow" after Wdown;
+// "dispatch" and "combine" around the experts (model/ops/expert_exchange.h), "w2_bias" of b2_e and
+// "experts_out" after W2; "wide" before Wup; "out" at the end. "loads" after the choices are
+// counted, "balancing" before an auxiliary loss uses them.
+//
 // The norms are there if the config says so. Balancing: kernels/moe/balancing.h; an auxiliary loss
 // counts per layer, weighted as if it were that of every token of the pass.
 #ifndef HEADWISE_MODEL_MOE_BLOCK_H_
@@ -19,6 +24,7 @@
 #include "model/ffn_block.h"
 #include "model/norm_site.h"
 #include "model/ops.h"
+#include "model/ops/expert_exchange.h"
 #include "model/parameter_store.h"
 
 namespace headwise {
@@ -29,9 +35,10 @@ class MoeBlock {
   struct Saved {
     Tensor logits;  // [T, E]
     ops::Routing routing;
+    ExpertExchange exchange;
     Tensor narrow;    // [T, M], before its norm; undefined without a projection
     Tensor gate, up;  // [R, F]
-    Tensor outputs;   // [R, M], before their norm
+    Tensor outputs;   // [R, M], before their norm, after boundary "experts_out"
     Tensor combined;  // [T, M]; undefined without a projection
     FfnBlock::Saved shared;
   };
@@ -57,12 +64,15 @@ class MoeBlock {
     LinearWeight weight;
     Parameter* bias = nullptr;
 
-    Tensor Forward(const OpContext& ctx, const ops::Routing& routing, const Tensor& x) const;
-    void BackwardWeight(const OpContext& ctx, const ops::Routing& routing, const Tensor& dy,
+    Tensor Forward(const OpContext& ctx, const ops::ExpertRows& rows, const Tensor& x) const;
+    void BackwardWeight(const OpContext& ctx, const ops::ExpertRows& rows, const Tensor& dy,
                         const Tensor& x) const;
   };
 
   bool narrow() const { return down_.parameter != nullptr; }
+  // The loads of all tokens, as an auxiliary loss takes them.
+  Tensor BalancingLoads(const OpContext& ctx, const Tensor& logits,
+                        const ops::Routing& routing) const;
   // The gradients of router and its bias from dweights; its part of dx.
   Tensor RouterBackward(const OpContext& ctx, const Tensor& x, const Saved& saved,
                         const Tensor& dweights, double loss_scale) const;

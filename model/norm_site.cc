@@ -18,7 +18,7 @@ RmsNormStyle Style(NormStyle style) {
 
 }  // namespace
 
-NormSite::NormSite(const NormConfig& config, const std::string& name, std::int64_t width,
+NormSite::NormSite(const NormConfig& config, const std::string& name, const Dim& width,
                    ParameterStore& store)
     : present_(config.style() != NORM_ABSENT),
       op_{.style = Style(config.style()),
@@ -37,8 +37,9 @@ Tensor NormSite::Forward(const OpContext& ctx, const Tensor& x) const {
 
 Tensor NormSite::Backward(const OpContext& ctx, const Tensor& x, const Tensor& dy) const {
   if (!present_) return dy;
+  Tensor none;
   return ops::RmsNormBackward(ctx, op_, x, weight_ == nullptr ? Tensor() : weight_->value, dy,
-                              weight_ == nullptr ? Tensor() : weight_->gradient);
+                              weight_ == nullptr ? none : weight_->gradient);
 }
 
 }  // namespace headwise

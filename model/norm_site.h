@@ -16,7 +16,7 @@ namespace headwise {
 class NormSite {
  public:
   // Makes the parameter `name`.weight [width] if the style has one.
-  NormSite(const NormConfig& config, const std::string& name, std::int64_t width,
+  NormSite(const NormConfig& config, const std::string& name, const Dim& width,
            ParameterStore& store);
 
   bool present() const { return present_; }

@@ -28,6 +28,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/parallel/layout_type.h"
 #include "core/tensor/tensor.h"
@@ -143,7 +144,7 @@ struct QkvArguments {
   // [D] master; undefined unless the norm has weights.
   Tensor q_weight = {}, k_weight = {};
   TokenPositions positions = {};  // [T]; unused without RoPE
-  bool unfused = false;  // run split, norm, RoPE and concat as separate kernels: same bits
+  bool unfused = false;           // run split, norm, RoPE and concat as separate kernels: same bits
 };
 
 // packed [T, (H + 2G) D] compute -> q, k, v.
@@ -215,6 +216,23 @@ void Convert(const OpContext& ctx, const Tensor& from, const Tensor& to);
 void CopyRows(const OpContext& ctx, const Tensor& from, std::int64_t from_begin, const Tensor& to,
               std::int64_t to_begin, std::int64_t count);
 
+// --- boundaries ---
+
+// Between two parts of a model: x after the plan's steps of the module's boundary, and a gradient
+// before them. Without sharding: x and the gradient.
+Tensor Cross(const OpContext& ctx, absl::string_view boundary, const Tensor& x);
+Tensor CrossBackward(const OpContext& ctx, absl::string_view boundary, const Tensor& gradient);
+// The same in a parameter's gradient itself.
+void CrossGradient(const OpContext& ctx, absl::string_view boundary, Tensor& gradient);
+// gradient <- value: what is no gradient but travels as one (loads).
+void CopyGradient(const OpContext& ctx, const Tensor& value, Tensor& gradient);
+// The first dimension of x over all ranks.
+std::int64_t TokensOfAllRanks(const OpContext& ctx, const Tensor& x);
+// Notes a gradient whose layout is not that of its value's gradient.
+void NoteDual(const OpContext& ctx, const Tensor& gradient, const Tensor& value);
+// Whether the boundary takes steps forward.
+bool Communicates(const OpContext& ctx, absl::string_view boundary);
+
 // --- experts ---
 
 // Where the tokens of a pass go, and in which rows their copies lie: all of expert 0, then all of
@@ -267,9 +285,6 @@ ExpertGradients CombineExpertsBackward(const OpContext& ctx, const Routing& rout
 // undefined -> [R, N].
 Tensor ExpertLinear(const OpContext& ctx, const ExpertRows& rows, const Tensor& x,
                     const Tensor& weight, const Tensor& bias);
-// y [R, N] + the bias [E, N] master of each row's expert.
-Tensor AddExpertBias(const OpContext& ctx, const ExpertRows& rows, const Tensor& y,
-                     const Tensor& bias);
 Tensor ExpertLinearBackwardInput(const OpContext& ctx, const ExpertRows& rows, const Tensor& dy,
                                  const Tensor& weight);
 // Overwrites dweight [E, N, K] master.
@@ -283,7 +298,7 @@ void ExpertLinearBackwardBias(const OpContext& ctx, const ExpertRows& rows, cons
 
 struct HeadLoss {
   Tensor losses;  // [T] master
-  Tensor dz;      // [T, V] compute: the gradient of scale times their sum; undefined without backward
+  Tensor dz;  // [T, V] compute: the gradient of scale times their sum; undefined without backward
 };
 // The losses of logits x W^T, x [T, N], weight [V, N] compute, targets [T]; in chunks of tokens, so
 // that the logits are never there at once.

@@ -1,13 +1,14 @@
 // OutputHead: final norm, output projection (its own or the embedding's), multiplier and soft cap,
 // and the loss.
 //
+// Boundary "head.in" (model/sharding.h) after the norm.
+//
 //   z = norm(h) W^T   in the master dtype;   logits = cap * tanh(multiplier * z / cap)
 #ifndef HEADWISE_MODEL_OUTPUT_HEAD_H_
 #define HEADWISE_MODEL_OUTPUT_HEAD_H_
 
 #include <cstdint>
 
-#include "absl/types/span.h"
 #include "core/proto/config.pb.h"
 #include "model/norm_site.h"
 #include "model/ops.h"
@@ -24,11 +25,11 @@ class OutputHead {
   // Transformed logits [T, V] of h [T, N]; kF32 master only.
   Tensor Logits(const OpContext& ctx, const Tensor& h) const;
 
-  // The sum of the token losses. If dh is not null: the gradient of h for loss_scale times that
+  // The sum of this rank's token losses. If dh is not null: the gradient of h for scale times that
   // sum, with the parameters' gradients overwritten (that of a tied embedding with the head's
   // part).
-  double Loss(const OpContext& ctx, const Tensor& h, absl::Span<const std::int32_t> targets,
-              double loss_scale, Tensor* dh) const;
+  double Loss(const OpContext& ctx, const Tensor& h, const ops::TokenIds& targets,
+              const ops::LossScale& scale, Tensor* dh) const;
 
  private:
   NormSite norm_;

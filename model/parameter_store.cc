@@ -1,6 +1,12 @@
 #include "model/parameter_store.h"
 
+#include <cstring>
+
 #include "core/base/check.h"
+#include "core/parallel/comm/tensor_steps.h"
+#include "core/parallel/layout_error.h"
+#include "core/parallel/op_rules.h"
+#include "core/parallel/tensor_layout.h"
 #include "model/random.h"
 
 namespace headwise {
@@ -27,50 +33,65 @@ void Draw(const Init& init, std::uint64_t key, const Tensor& value) {
 
 }  // namespace
 
-ParameterStore::ParameterStore(DType compute, Device device)
+ParameterStore::ParameterStore(DType compute, Device device, Sharding* sharding)
     : compute_(compute),
       master_(compute == DType::kF64 ? DType::kF64 : DType::kF32),
-      device_(device) {}
+      device_(device),
+      sharding_(sharding) {}
 
-Parameter* ParameterStore::Add(const std::string& name, ParameterRole role, Shape shape, Init init,
-                               std::optional<HeadBlocks> head_blocks) {
+Parameter* ParameterStore::Add(const std::string& name, ParameterRole role,
+                               const std::vector<Dim>& dims, Init init,
+                               const BlocksOfRows& head_blocks) {
   for (const Parameter* other : pointers_) HW_CHECK_NE(other->name, name);
-  if (head_blocks.has_value()) HW_CHECK_EQ(head_blocks->axis_size(), shape[0]) << name;
-  parameters_.push_back(
-      std::make_unique<Parameter>(Parameter{.name = name,
-                                            .role = role,
-                                            .value = Tensor::Zeros(shape, master_, device_),
-                                            .gradient = Tensor::Empty(shape, master_, device_),
-                                            .per_group_gradient = Tensor(),
-                                            .head_blocks = std::move(head_blocks)}));
-  pointers_.push_back(parameters_.back().get());
+  Shape shape;
+  for (const Dim& dim : dims) shape.push_back(SizeOf(dim));
+  LayoutType layout;
+  if (sharding_ != nullptr) {
+    LayoutChecker& checker = sharding_->checker();
+    // A balancing bias has loads where others have a gradient.
+    layout = role == ParameterRole::kBalancingBias ? checker.Input(name, dims, master_)
+                                                   : checker.Parameter(name, dims, master_);
+    if (layout.defined()) shape = layout.LocalShape(sharding_->rank());
+  }
+  parameters_.push_back(std::make_unique<Parameter>(
+      Parameter{.name = name,
+                .role = role,
+                .value = TensorLayout::Attach(Tensor::Zeros(shape, master_, device_), layout),
+                .gradient = Tensor::Empty(shape, master_, device_),
+                .per_group_gradient = Tensor(),
+                .head_blocks = std::nullopt}));
+  Parameter* parameter = parameters_.back().get();
+  if (head_blocks) {
+    parameter->head_blocks = head_blocks(shape[0]);
+    HW_CHECK_EQ(parameter->head_blocks->axis_size(), shape[0]) << name;
+  }
+  pointers_.push_back(parameter);
   inits_.push_back(init);
-  return pointers_.back();
+  return parameter;
 }
 
-Parameter* ParameterStore::AddHeadNorm(const std::string& name, std::int64_t kv_heads,
+Parameter* ParameterStore::AddHeadNorm(const std::string& name, std::int64_t local_kv_heads,
                                        std::int64_t head_dim, Init init) {
-  Parameter* parameter = Add(name, ParameterRole::kNorm, {head_dim}, init);
-  parameter->per_group_gradient = Tensor::Empty({kv_heads, head_dim}, master_, device_);
+  Parameter* parameter = Add(name, ParameterRole::kNorm, {{Factor::Whole("D", head_dim)}}, init);
+  parameter->per_group_gradient = Tensor::Empty({local_kv_heads, head_dim}, master_, device_);
   return parameter;
 }
 
 LinearWeight ParameterStore::AddLinear(const std::string& name, ParameterRole role,
-                                       std::int64_t out, std::int64_t in, Init init,
-                                       std::optional<HeadBlocks> head_blocks) {
-  return WithCopy(Add(name, role, {out, in}, init, std::move(head_blocks)));
-}
-
-LinearWeight ParameterStore::AddExperts(const std::string& name, std::int64_t experts,
-                                        std::int64_t out, std::int64_t in, Init init) {
-  return WithCopy(Add(name, ParameterRole::kExpert, {experts, out, in}, init));
-}
-
-LinearWeight ParameterStore::WithCopy(Parameter* parameter) {
+                                       const std::vector<Dim>& shape, Init init,
+                                       const BlocksOfRows& head_blocks) {
+  Parameter* parameter = Add(name, role, shape, init, head_blocks);
   LinearWeight weight = {.parameter = parameter, .compute = parameter->value};
-  if (compute_ != master_) {
-    weight.compute = Tensor::Zeros(parameter->value.shape(), compute_, device_);
-    copies_.emplace_back(parameter->value, weight.compute);
+  if (compute_ == master_) return weight;
+  weight.compute = Tensor::Zeros(parameter->value.shape(), compute_, device_);
+  copies_.emplace_back(parameter->value, weight.compute);
+  if (sharding_ == nullptr) return weight;
+  // A leaf is never a sum that is still to be made, or it would be refused here.
+  const auto layout = Cast(LayoutOf(parameter->value), compute_);
+  if (layout.ok()) {
+    weight.compute = TensorLayout::Attach(weight.compute, *layout);
+  } else {
+    sharding_->checker().Note(Annotate(layout.status(), name));
   }
   return weight;
 }
@@ -79,16 +100,43 @@ void ParameterStore::Initialize(std::uint64_t seed) {
   if (device_ == Device::kMeta) return;
   for (std::size_t i = 0; i < pointers_.size(); ++i) {
     const std::uint64_t key = RandomKey(seed, pointers_[i]->name);
+    const Tensor& value = pointers_[i]->value;
+    const LayoutType layout = LayoutOf(value);
+    const bool share = layout.defined() && value.shape() != layout.GlobalShape();
+    const Tensor whole = share ? Tensor::Empty(layout.GlobalShape(), master_, Device::kCpu) : value;
     if (master_ == DType::kF64) {
-      Draw<double>(inits_[i], key, pointers_[i]->value);
+      Draw<double>(inits_[i], key, whole);
     } else {
-      Draw<float>(inits_[i], key, pointers_[i]->value);
+      Draw<float>(inits_[i], key, whole);
+    }
+    if (share) {
+      const Tensor local = LocalShare(layout, sharding_->rank(), whole);
+      std::memcpy(value.raw_data(), local.raw_data(), static_cast<std::size_t>(local.bytes()));
     }
   }
 }
 
 void ParameterStore::RefreshCopies(const OpContext& ctx) {
   for (const auto& [master, copy] : copies_) ops::Convert(ctx, master, copy);
+}
+
+void NoteGradients(Sharding* sharding, absl::Span<Parameter* const> parameters) {
+  if (sharding == nullptr) return;
+  LayoutChecker& checker = sharding->checker();
+  for (Parameter* parameter : parameters) {
+    const LayoutType gradient = LayoutOf(parameter->gradient);
+    if (parameter->role != ParameterRole::kBalancingBias) {
+      checker.ParameterGradient(parameter->name, gradient);
+    } else if (const LayoutType bias = LayoutOf(parameter->value);
+               gradient.defined() && bias.defined() && !(gradient == bias)) {
+      checker.Note(LayoutError(
+          parameter->name, "", {{"loads", gradient}, {"bias", bias}},
+          "the loads that move a balancing bias must be those of all tokens, on every rank that "
+          "has the bias"));
+    }
+    // The next backward must derive it anew.
+    parameter->gradient = TensorLayout::Attach(parameter->gradient, LayoutType());
+  }
 }
 
 }  // namespace headwise

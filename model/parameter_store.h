@@ -1,26 +1,34 @@
 // ParameterStore: makes and owns a model's parameters: their names, roles, shapes, initial
 // distributions, and the low-precision copies of the weights that matrix products read.
 //
-//   ParameterStore store(DType::kBF16, Device::kCpu);
-//   LinearWeight w2 = store.AddLinear("layers.0.ffn.w2", ParameterRole::kMlp, /*out=*/512,
-//                                     /*in=*/1408, Init::Truncated(0.02));
+//   ParameterStore store(DType::kBF16, Device::kCpu, nullptr);
+//   LinearWeight w2 = store.AddLinear("layers.0.ffn.w2", ParameterRole::kMlp,
+//                                     {{{"N", 512}}, {{"F", 1408}}}, Init::Truncated(0.02));
 //   store.Initialize(seed);
 //   store.RefreshCopies(ctx);
 //   ops::Linear(ctx, x, w2.compute, {});
 //   ops::LinearBackwardWeight(ctx, dy, x, w2.parameter->gradient);
+//
+// Shapes are of the whole parameter, in named factors (core/parallel/factored_dim.h). With sharding
+// a parameter is a leaf of the plan, and its tensors are this rank's share; a drawn share has the
+// elements of the whole.
 #ifndef HEADWISE_MODEL_PARAMETER_STORE_H_
 #define HEADWISE_MODEL_PARAMETER_STORE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "core/heads/head_blocks.h"
+#include "core/parallel/factored_dim.h"
 #include "core/tensor/tensor.h"
 #include "model/ops.h"
+#include "model/sharding.h"
 #include "optim/parameter.h"
 
 namespace headwise {
@@ -44,43 +52,47 @@ struct LinearWeight {
   Tensor compute;
 };
 
+// The gradients of a part of a model, at the end of its backward: each is compared with the dual of
+// its parameter and goes into the checker's gradient plan. Loads of balancing biases must be those
+// of all tokens. Nothing without sharding.
+void NoteGradients(Sharding* sharding, absl::Span<Parameter* const> parameters);
+
 class ParameterStore {
  public:
-  // Values and gradients are kF64 if compute is, else kF32. Values start at zero.
-  ParameterStore(DType compute, Device device);
+  // Values and gradients are kF64 if compute is, else kF32. Values start at zero. `sharding` may be
+  // null; not owned.
+  ParameterStore(DType compute, Device device, Sharding* sharding);
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
 
+  // Head blocks are of this rank's rows: made of their number.
+  using BlocksOfRows = std::function<HeadBlocks(std::int64_t rows)>;
+
   // The pointer stays valid as long as the store. Names are unique (checked).
-  Parameter* Add(const std::string& name, ParameterRole role, Shape shape, Init init,
-                 std::optional<HeadBlocks> head_blocks = std::nullopt);
-  // The norm weight of q or k heads, [head_dim], with a gradient per kv group.
-  Parameter* AddHeadNorm(const std::string& name, std::int64_t kv_heads, std::int64_t head_dim,
-                         Init init);
-  // weight [out, in].
-  LinearWeight AddLinear(const std::string& name, ParameterRole role, std::int64_t out,
-                         std::int64_t in, Init init,
-                         std::optional<HeadBlocks> head_blocks = std::nullopt);
-  // One weight [out, in] per expert: [experts, out, in], ParameterRole::kExpert.
-  LinearWeight AddExperts(const std::string& name, std::int64_t experts, std::int64_t out,
-                          std::int64_t in, Init init);
+  Parameter* Add(const std::string& name, ParameterRole role, const std::vector<Dim>& shape,
+                 Init init, const BlocksOfRows& head_blocks = nullptr);
+  // The norm weight of q or k heads, [head_dim], with a gradient for each of this rank's kv groups.
+  Parameter* AddHeadNorm(const std::string& name, std::int64_t local_kv_heads,
+                         std::int64_t head_dim, Init init);
+  // weight [out, in], or one per expert [experts, out, in].
+  LinearWeight AddLinear(const std::string& name, ParameterRole role, const std::vector<Dim>& shape,
+                         Init init, const BlocksOfRows& head_blocks = nullptr);
 
   // In the order of creation.
   const std::vector<Parameter*>& parameters() const { return pointers_; }
+  Sharding* sharding() const { return sharding_; }
 
   // Draws every value; nothing on kMeta. A parameter's values depend on the seed, its name and its
-  // Init only.
+  // Init only, and not on how it is shared out.
   void Initialize(std::uint64_t seed);
   // Rounds the master values into the low-precision copies, if there are any.
   void RefreshCopies(const OpContext& ctx);
 
  private:
-  // The tensor that products read of a parameter.
-  LinearWeight WithCopy(Parameter* parameter);
-
   DType compute_;
   DType master_;
   Device device_;
+  Sharding* sharding_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<Parameter*> pointers_;
   std::vector<Init> inits_;                        // as parameters_

@@ -6,14 +6,13 @@ ResidualSite::ResidualSite(const ModelConfig& config, const std::string& name,
                            ParameterStore& store)
     : op_{.temperature = config.residual_gate_temperature()} {
   if (config.residual_gate_temperature() == 0) return;
-  gate_ = store.Add(name, ParameterRole::kNorm, {config.dim()},
+  gate_ = store.Add(name, ParameterRole::kNorm, {{{"N", config.dim()}}},
                     Init::Normal(config.init().linear_std()));
 }
 
 Tensor ResidualSite::Forward(const OpContext& ctx, const Tensor& h, const Tensor& branch) const {
   if (gate_ != nullptr) return ops::GatedResidual(ctx, op_, h, branch, gate_->value);
-  ops::AddInPlace(ctx, branch, h);
-  return branch;
+  return ops::AddInPlace(ctx, branch, h);
 }
 
 ops::ResidualGradients ResidualSite::Backward(const OpContext& ctx, const Tensor& h,

@@ -6,15 +6,16 @@
 
 #include "absl/types/span.h"
 #include "kernels/attention/attention.h"
+#include "model/ops.h"
 
 namespace headwise {
 
 struct SequenceInfo {
   // Where the tokens stand: [T], and the segments that cover them in order.
-  absl::Span<const std::int64_t> positions;
+  ops::TokenPositions positions;
   absl::Span<const AttentionSegment> segments;
   // What the backward multiplies losses by; routers' auxiliary losses need it.
-  double loss_scale = 0;
+  ops::LossScale loss_scale;
   // Not null: the forward adds the routers' auxiliary losses.
   double* auxiliary_loss = nullptr;
 };

@@ -41,7 +41,7 @@ std::int64_t Sharding::local_tokens() const {
 }
 
 bool Sharding::Communicates(absl::string_view boundary) const {
-  for (const Step& step : checker_->plan().Forward(boundary)) {
+  for (const Step& step : checker_->plan().Forward(checker_->Path(boundary))) {
     if (step.kind == StepKind::kReinterpretMesh) return true;
     const auto axes = checker_->mesh().Find(MeshView::kDense, step.axis);
     if (!axes.ok() || !axes->empty()) return true;

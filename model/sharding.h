@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -90,6 +91,18 @@ class Sharding {
   Inputs inputs_;
   std::int64_t sequences_ = 0, length_ = 0;
   absl::Status status_;
+};
+
+// The code in scope belongs to a module: the names of boundaries and the paths of mistakes say so.
+// Nothing without sharding.
+class ModuleScope {
+ public:
+  ModuleScope(Sharding* sharding, absl::string_view name) {
+    if (sharding != nullptr) module_.emplace(sharding->checker(), name);
+  }
+
+ private:
+  std::optional<LayoutChecker::Module> module_;
 };
 
 // A tensor that nothing is known of; what operations make of a mistake.

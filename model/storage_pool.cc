@@ -55,6 +55,11 @@ struct StoragePool::State {
     idle_bytes = 0;
   }
 
+  void Count(std::int64_t bytes) {
+    in_use += bytes;
+    peak = std::max(peak, in_use);
+  }
+
   // The smallest idle block that fits without wasting more than half of it, or a new one.
   std::pair<void*, std::int64_t> Take(std::int64_t bytes) {
     const std::int64_t wanted = BlockBytes(bytes);
@@ -69,8 +74,7 @@ struct StoragePool::State {
     } else {
       block = AllocateBlock(wanted);
     }
-    in_use += size;
-    peak = std::max(peak, in_use);
+    Count(size);
     return {block, size};
   }
 
@@ -84,7 +88,14 @@ struct StoragePool::State {
 StoragePool::StoragePool() : state_(std::make_shared<State>()) {}
 StoragePool::~StoragePool() = default;
 
-Tensor StoragePool::Empty(Shape shape, DType dtype) {
+Tensor StoragePool::Empty(Shape shape, DType dtype, Device device) {
+  if (device == Device::kMeta) {
+    const std::int64_t bytes = BlockBytes(NumElements(shape) * SizeOf(dtype));
+    state_->Count(bytes);
+    std::shared_ptr<void> account(state_.get(),
+                                  [state = state_, bytes](void*) { state->in_use -= bytes; });
+    return Tensor::Meta(std::move(shape), dtype, std::move(account));
+  }
   const auto [block, size] = state_->Take(NumElements(shape) * SizeOf(dtype));
   std::shared_ptr<void> storage(block,
                                 [state = state_, size = size](void* p) { state->Return(p, size); });

@@ -27,8 +27,9 @@ class StoragePool {
   StoragePool(const StoragePool&) = delete;
   StoragePool& operator=(const StoragePool&) = delete;
 
-  // Uninitialised, on Device::kCpu.
-  Tensor Empty(Shape shape, DType dtype);
+  // Uninitialised, on Device::kCpu; or on kMeta, where nothing is allocated and the counts are what
+  // they would be.
+  Tensor Empty(Shape shape, DType dtype, Device device = Device::kCpu);
 
   // Frees what no tensor uses.
   void Trim();

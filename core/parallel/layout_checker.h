@@ -83,6 +83,8 @@ class LayoutChecker {
     std::size_t length_;
   };
   Module Enter(absl::string_view name) { return {*this, name}; }
+  // The full path of a leaf or boundary of the module that the code is in.
+  std::string Path(absl::string_view name) const;
 
   // The type of a leaf, as the plan says. A parameter's gradient is expected by the end; an input
   // that is declared again takes the earlier one's place.
@@ -153,7 +155,6 @@ class LayoutChecker {
   const std::vector<Consulted>& consulted() const { return consulted_; }
 
  private:
-  std::string Path(absl::string_view name) const;
   // Of a leaf or boundary, whose path says more than the module's.
   void NoteAt(const std::string& path, const absl::Status& status);
   LayoutType Leaf(const std::string& path, const std::vector<Dim>& shape, DType dtype);

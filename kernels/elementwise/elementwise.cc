@@ -52,7 +52,8 @@ void Convert(RowSpan<const From> in, RowSpan<To> out, ThreadPool& pool) {
 
 #define HEADWISE_INSTANTIATE(T)                                                              \
   template void Add<T>(RowSpan<const T>, RowSpan<const T>, RowSpan<T>, ThreadPool&);         \
-  template void AddBias<T>(RowSpan<const T>, absl::Span<const Compute<T>>, RowSpan<T>, ThreadPool&); \
+  template void AddBias<T>(RowSpan<const T>, absl::Span<const Compute<T>>, RowSpan<T>,       \
+                           ThreadPool&);                                                     \
   template void SigmoidGateForward<T>(RowSpan<const T>, RowSpan<const T>, RowSpan<T>,        \
                                       ThreadPool&);                                          \
   template void SigmoidGateBackward<T>(RowSpan<const T>, RowSpan<const T>, RowSpan<const T>, \

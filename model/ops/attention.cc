@@ -45,8 +45,8 @@ AttentionOutput Attention(const OpContext& ctx, const headwise::Attention& op,
   CheckArguments(ctx, "Attention", op, segments, qkv, sinks);
   AttentionOutput out = {.o = Result(ctx, qkv.q.shape(), ctx.compute, layout.value.o)};
   if (keep_statistics) {
-    out.log_sum_exp = Result(ctx, {qkv.q.dim(0), op.query_heads}, ctx.master(),
-                             layout.value.log_sum_exp);
+    out.log_sum_exp =
+        Result(ctx, {qkv.q.dim(0), op.query_heads}, ctx.master(), layout.value.log_sum_exp);
   }
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     AttentionForward<T>(op, segments, qkv.q.Rows<T>(), qkv.k.Rows<T>(), qkv.v.Rows<T>(),
@@ -87,9 +87,9 @@ Qkv AttentionBackward(const OpContext& ctx, const headwise::Attention& op,
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     headwise::AttentionBackward<T>(
         op, segments, qkv.q.Rows<T>(), qkv.k.Rows<T>(), qkv.v.Rows<T>(),
-        Elements<const Compute<T>>(sinks), saved.o.Rows<T>(),
-        saved.log_sum_exp.Rows<Compute<T>>(), d_o.Rows<T>(), d.q.Rows<T>(), d.k.Rows<T>(),
-        d.v.Rows<T>(), Elements<Compute<T>>(d_sinks == nullptr ? Tensor() : *d_sinks), *ctx.pool);
+        Elements<const Compute<T>>(sinks), saved.o.Rows<T>(), saved.log_sum_exp.Rows<Compute<T>>(),
+        d_o.Rows<T>(), d.q.Rows<T>(), d.k.Rows<T>(), d.v.Rows<T>(),
+        Elements<Compute<T>>(d_sinks == nullptr ? Tensor() : *d_sinks), *ctx.pool);
   });
   if (d_sinks != nullptr) *d_sinks = Overwritten(ctx, *d_sinks, layout.value.sinks);
   return d;

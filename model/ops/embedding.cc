@@ -45,8 +45,8 @@ void EmbeddingBackward(const OpContext& ctx, const TokenIds& tokens, const Tenso
   CheckTensor(ctx, "EmbeddingBackward", "dout", dout,
               {static_cast<std::int64_t>(tokens.ids.size()), dtable.dim(1)}, ctx.compute);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    headwise::EmbeddingBackward<T>(tokens.ids, dout.Rows<T>(), dtable.Rows<Compute<T>>(),
-                                   *ctx.pool, ShardOf(ctx, table));
+    headwise::EmbeddingBackward<T>(tokens.ids, dout.Rows<T>(), dtable.Rows<Compute<T>>(), *ctx.pool,
+                                   ShardOf(ctx, table));
   });
   dtable = Overwritten(ctx, dtable, layout.value);
 }

@@ -7,7 +7,6 @@
 #include "core/base/status_macros.h"
 #include "core/parallel/rules/expert_rules.h"
 #include "core/parallel/tensor_layout.h"
-#include "kernels/elementwise/elementwise.h"
 #include "kernels/moe/balancing.h"
 #include "kernels/moe/grouped_linear.h"
 #include "kernels/moe/grouping.h"
@@ -62,11 +61,10 @@ Routing Route(const OpContext& ctx, const Router& op, const Tensor& logits,
     CheckTensor(ctx, "Route", "selection_bias", selection_bias, {experts}, ctx.master());
   }
   const Shape choices = {tokens, op.chosen};
-  Routing routing = {
-      .weights = Result(ctx, choices, ctx.master(), layout.value.weights),
-      .experts = Result(ctx, choices, DType::kI32, layout.value.experts),
-      .groups = {.tokens = tokens, .chosen = op.chosen, .offsets = {}, .row_of = {}},
-      .expert_factor = layout.value.expert_factor};
+  Routing routing = {.weights = Result(ctx, choices, ctx.master(), layout.value.weights),
+                     .experts = Result(ctx, choices, DType::kI32, layout.value.experts),
+                     .groups = {.tokens = tokens, .chosen = op.chosen, .offsets = {}, .row_of = {}},
+                     .expert_factor = layout.value.expert_factor};
   routing.groups.offsets.assign(static_cast<std::size_t>(experts) + 1, 0);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     using C = Compute<T>;
@@ -106,8 +104,7 @@ Tensor CountLoads(const OpContext& ctx, const Tensor& logits, const Routing& rou
       },
       logits, routing.weights, routing.experts);
   if (!layout.known) return Unknown(ctx);
-  const Tensor loads =
-      Result(ctx, {routing.groups.num_experts()}, ctx.master(), layout.value);
+  const Tensor loads = Result(ctx, {routing.groups.num_experts()}, ctx.master(), layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     using C = Compute<T>;
     for (std::int64_t e = 0; e < routing.groups.num_experts(); ++e) {
@@ -178,8 +175,7 @@ Tensor DispatchTokensBackward(const OpContext& ctx, const Routing& routing, cons
   if (!layout.known) return Unknown(ctx);
   CheckMatrix(ctx, "DispatchTokensBackward", "drows", drows, ctx.compute);
   CheckRows(ctx, "DispatchTokensBackward", "drows", RowsOf(routing), drows, drows.dim(1));
-  const Tensor dx =
-      Result(ctx, {routing.groups.tokens, drows.dim(1)}, ctx.compute, layout.value);
+  const Tensor dx = Result(ctx, {routing.groups.tokens, drows.dim(1)}, ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     DispatchBackward<T>(routing.groups, drows.Rows<T>(), dx.Rows<T>(), *ctx.pool);
   });
@@ -196,8 +192,7 @@ Tensor CombineExperts(const OpContext& ctx, const Routing& routing, const Tensor
   if (!layout.known) return Unknown(ctx);
   CheckMatrix(ctx, "CombineExperts", "outputs", outputs, ctx.compute);
   CheckRows(ctx, "CombineExperts", "outputs", RowsOf(routing), outputs, outputs.dim(1));
-  const Tensor y =
-      Result(ctx, {routing.groups.tokens, outputs.dim(1)}, ctx.compute, layout.value);
+  const Tensor y = Result(ctx, {routing.groups.tokens, outputs.dim(1)}, ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     CombineForward<T>(routing.groups, routing.weights.Rows<Compute<T>>(), outputs.Rows<T>(),
                       y.Rows<T>(), *ctx.pool);
@@ -253,26 +248,6 @@ Tensor ExpertLinear(const OpContext& ctx, const ExpertRows& rows, const Tensor& 
   return y;
 }
 
-Tensor AddExpertBias(const OpContext& ctx, const ExpertRows& rows, const Tensor& y,
-                     const Tensor& bias) {
-  const auto layout = Derive(ctx, rules::AddExpertBias, y, bias);
-  if (!layout.known) return Unknown(ctx);
-  CheckMatrix(ctx, "AddExpertBias", "bias", bias, ctx.master());
-  CheckRows(ctx, "AddExpertBias", "y", rows, y, bias.dim(1));
-  const Tensor out = Result(ctx, y.shape(), ctx.compute, layout.value);
-  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    for (std::size_t e = 0; e + 1 < rows.offsets.size(); ++e) {
-      const std::int64_t begin = rows.offsets[e], count = rows.offsets[e + 1] - begin;
-      headwise::AddBias<T>(y.Rows<T>().Rows(begin, count),
-                           absl::MakeConstSpan(bias.Rows<Compute<T>>().row(
-                                                   static_cast<std::int64_t>(e)),
-                                               static_cast<std::size_t>(bias.dim(1))),
-                           out.Rows<T>().Rows(begin, count), *ctx.pool);
-    }
-  });
-  return out;
-}
-
 Tensor ExpertLinearBackwardInput(const OpContext& ctx, const ExpertRows& rows, const Tensor& dy,
                                  const Tensor& weight) {
   const auto layout = Derive(ctx, rules::ExpertLinearBackwardInput, dy, weight);
@@ -309,8 +284,8 @@ void ExpertLinearBackwardWeight(const OpContext& ctx, const ExpertRows& rows, co
 void ExpertLinearBackwardBias(const OpContext& ctx, const ExpertRows& rows, const Tensor& dy,
                               Tensor& dbias) {
   const auto layout = Derive(
-      ctx,
-      [&](const LayoutType& dy) { return rules::ExpertLinearBackwardBias(dy, ctx.master()); }, dy);
+      ctx, [&](const LayoutType& dy) { return rules::ExpertLinearBackwardBias(dy, ctx.master()); },
+      dy);
   if (!layout.known) return Forget(ctx, dbias);
   CheckMatrix(ctx, "ExpertLinearBackwardBias", "dbias", dbias, ctx.master());
   CheckLength("ExpertLinearBackwardBias", "the first dimension of dbias", dbias.dim(0),

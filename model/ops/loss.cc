@@ -20,7 +20,8 @@ namespace {
 constexpr std::int64_t kChunkElements = std::int64_t{1} << 22;
 
 std::int64_t ChunkTokens(std::int64_t vocab_size) {
-  return std::max<std::int64_t>(64, kChunkElements / std::max<std::int64_t>(vocab_size, 1) / 64 * 64);
+  return std::max<std::int64_t>(64,
+                                kChunkElements / std::max<std::int64_t>(vocab_size, 1) / 64 * 64);
 }
 
 struct LossLayouts {

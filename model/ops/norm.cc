@@ -1,8 +1,7 @@
-#include "kernels/rms_norm/rms_norm.h"
-
 #include "core/base/status_macros.h"
 #include "core/parallel/op_rules.h"
 #include "core/parallel/rules/layer_rules.h"
+#include "kernels/rms_norm/rms_norm.h"
 #include "model/ops.h"
 #include "model/ops/op_support.h"
 
@@ -98,8 +97,8 @@ Tensor HeadRmsNorm(const OpContext& ctx, const headwise::RmsNorm& op, std::int64
   return y;
 }
 
-Tensor HeadRmsNormBackward(const OpContext& ctx, const headwise::RmsNorm& op,
-                           std::int64_t head_dim, const Tensor& x, const Tensor& dy) {
+Tensor HeadRmsNormBackward(const OpContext& ctx, const headwise::RmsNorm& op, std::int64_t head_dim,
+                           const Tensor& x, const Tensor& dy) {
   const auto layout = Derive(ctx, HeadNormBackwardRule, x, dy);
   if (!layout.known) return Unknown(ctx);
   CheckMatrix(ctx, "HeadRmsNormBackward", "x", x, ctx.compute);

@@ -59,8 +59,8 @@ bool OperandsKnown(const OpContext& ctx, absl::Span<const LayoutArgument> argume
   return true;
 }
 
-bool NoteRefusal(const OpContext& ctx, const absl::Status& refusal,
-                 absl::Span<LayoutType> operands, bool first) {
+bool NoteRefusal(const OpContext& ctx, const absl::Status& refusal, absl::Span<LayoutType> operands,
+                 bool first) {
   LayoutChecker& checker = ctx.sharding->checker();
   if (first) checker.Note(refusal);
   return checker.relax() && checker.relax()(refusal, operands);

@@ -68,8 +68,8 @@ struct Derived {
 // explains it, that is noted as one: what made it has no rule.
 bool OperandsKnown(const OpContext& ctx, absl::Span<const LayoutArgument> arguments);
 // A refusal: noted. True if the operands were changed and the rule is to be asked again.
-bool NoteRefusal(const OpContext& ctx, const absl::Status& refusal,
-                 absl::Span<LayoutType> operands, bool first);
+bool NoteRefusal(const OpContext& ctx, const absl::Status& refusal, absl::Span<LayoutType> operands,
+                 bool first);
 
 // rule(layout of each operand), an undefined one for operands that the op goes without. Operands
 // are tensors, layouts, or LayoutArguments.
@@ -77,7 +77,9 @@ template <typename Rule, typename... Operands>
 auto Derive(const OpContext& ctx, const Rule& rule, const Operands&... operands) {
   constexpr std::size_t kCount = sizeof...(Operands);
   const auto ask = [&]<std::size_t... I>(const std::array<LayoutType, kCount>& types,
-                                         std::index_sequence<I...>) { return rule(types[I]...); };
+                                         std::index_sequence<I...>) {
+    return rule(types[I]...);
+  };
   using StatusOr = decltype(ask({}, std::make_index_sequence<kCount>()));
   Derived<typename StatusOr::value_type> derived;
   if (ctx.sharding == nullptr) return derived;

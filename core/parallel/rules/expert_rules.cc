@@ -182,14 +182,6 @@ absl::StatusOr<LayoutType> ExpertLinear(const LayoutType& x, const LayoutType& w
   return Together(biased);
 }
 
-absl::StatusOr<LayoutType> AddExpertBias(const LayoutType& y, const LayoutType& bias) {
-  HW_ASSIGN_OR_RETURN(
-      const LayoutType biased,
-      DeriveIndexed({.op = "expert bias", .letters = "ern,en->ern"},
-                    {{"y", ByExpert(y)}, {"bias", bias}}));
-  return Together(biased);
-}
-
 absl::StatusOr<LayoutType> ExpertLinearBackwardInput(const LayoutType& dy,
                                                      const LayoutType& weight) {
   HW_ASSIGN_OR_RETURN(const LayoutType dx, Product("expert linear backward (input)", "ern,enk->erk",

@@ -68,8 +68,6 @@ std::int64_t ExchangeBytes(const LayoutType& rows);
 // x [E R, K], weight [E, N, K], bias [E, N] or null -> [E R, N].
 absl::StatusOr<LayoutType> ExpertLinear(const LayoutType& x, const LayoutType& weight,
                                         const LayoutType* bias);
-// y [E R, N] + bias [E, N]: after a reduction of y.
-absl::StatusOr<LayoutType> AddExpertBias(const LayoutType& y, const LayoutType& bias);
 absl::StatusOr<LayoutType> ExpertLinearBackwardInput(const LayoutType& dy,
                                                      const LayoutType& weight);
 absl::StatusOr<LayoutType> ExpertLinearBackwardWeight(const LayoutType& dy, const LayoutType& x,

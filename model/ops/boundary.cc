@@ -1,0 +1,45 @@
+#include <cstring>
+
+#include "core/parallel/tensor_layout.h"
+#include "model/ops.h"
+#include "model/ops/op_support.h"
+
+namespace headwise::ops {
+
+Tensor Cross(const OpContext& ctx, absl::string_view boundary, const Tensor& x) {
+  return ctx.sharding == nullptr ? x : ctx.sharding->Cross(boundary, x);
+}
+
+Tensor CrossBackward(const OpContext& ctx, absl::string_view boundary, const Tensor& gradient) {
+  return ctx.sharding == nullptr ? gradient : ctx.sharding->CrossBackward(boundary, gradient);
+}
+
+void CrossGradient(const OpContext& ctx, absl::string_view boundary, Tensor& gradient) {
+  if (ctx.sharding == nullptr) return;
+  CopyGradient(ctx, ctx.sharding->CrossBackward(boundary, gradient), gradient);
+}
+
+void CopyGradient(const OpContext& ctx, const Tensor& value, Tensor& gradient) {
+  if (ctx.sharding != nullptr && !LayoutOf(value).defined()) return Forget(ctx, gradient);
+  CheckTensor(ctx, "CopyGradient", "value", value, gradient.shape(), ctx.master());
+  if (ctx.device == Device::kCpu && value.raw_data() != gradient.raw_data()) {
+    std::memcpy(gradient.raw_data(), value.raw_data(), static_cast<std::size_t>(value.bytes()));
+  }
+  gradient = Overwritten(ctx, gradient, LayoutOf(value));
+}
+
+void NoteDual(const OpContext& ctx, const Tensor& gradient, const Tensor& value) {
+  if (ctx.sharding == nullptr) return;
+  ctx.sharding->checker().Note(CheckDual(LayoutOf(gradient), LayoutOf(value)));
+}
+
+std::int64_t TokensOfAllRanks(const OpContext& ctx, const Tensor& x) {
+  const LayoutType layout = LayoutOf(x);
+  return ctx.sharding != nullptr && layout.defined() ? layout.GlobalShape()[0] : x.dim(0);
+}
+
+bool Communicates(const OpContext& ctx, absl::string_view boundary) {
+  return ctx.sharding != nullptr && ctx.sharding->Communicates(boundary);
+}
+
+}  // namespace headwise::ops
