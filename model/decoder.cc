@@ -39,6 +39,8 @@ class DecoderImpl final : public Decoder {
   double ForwardBackward(const TokenBatch& batch, double loss_scale, ThreadPool& pool) override;
   double Loss(const TokenBatch& batch, ThreadPool& pool) override;
   double auxiliary_loss() const override { return auxiliary_loss_; }
+  std::int64_t peak_activation_bytes() const override { return storage_.peak_bytes_in_use(); }
+  std::int64_t weight_copy_bytes() const override { return store_.copy_bytes(); }
   absl::StatusOr<std::unique_ptr<KvCache>> NewCache(std::int64_t rows,
                                                     std::int64_t max_tokens) const override;
   Tensor Extend(KvCache& cache, absl::Span<const std::vector<std::int32_t>> tokens,

@@ -93,6 +93,11 @@ class Decoder {
   // BALANCING_AUXILIARY_LOSS.
   virtual double auxiliary_loss() const = 0;
 
+  // The most memory that activations have taken at once, so far; on kMeta, would have taken.
+  virtual std::int64_t peak_activation_bytes() const = 0;
+  // Memory of the low-precision weights that products read besides the parameters.
+  virtual std::int64_t weight_copy_bytes() const = 0;
+
   // A cache for `rows` sequences of at most max_tokens each (kInvalidArgument past
   // max_sequence_length). Layers with a sliding window keep only what the window needs.
   virtual absl::StatusOr<std::unique_ptr<KvCache>> NewCache(std::int64_t rows,

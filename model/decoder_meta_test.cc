@@ -108,7 +108,8 @@ TEST_F(OpsMetaDeathTest, EachOpNamesItsArgumentWhatItIsAndWhatItMustBe) {
                "Linear: x is BF16 \\[5, 4\\] on meta, must be a F32 matrix on meta");
   EXPECT_DEATH(ops::Linear(ctx_, Make({5, 4}), Make({7, 4}), Make({4})),
                "Linear: bias is F32 \\[4\\] on meta, must be F32 \\[7\\] on meta");
-  EXPECT_DEATH(ops::LinearBackwardWeight(ctx_, Make({5, 7}), Make({5, 4}), Make({4, 7})),
+  Tensor transposed = Make({4, 7});
+  EXPECT_DEATH(ops::LinearBackwardWeight(ctx_, Make({5, 7}), Make({5, 4}), transposed),
                "dweight is F32 \\[4, 7\\] on meta, must be F32 \\[7, 4\\]");
   EXPECT_DEATH(ops::Add(ctx_, Make({5, 4}), Make({4, 5})), "Add: b is F32 \\[4, 5\\]");
   EXPECT_DEATH(ops::RmsNorm(ctx_, {.style = RmsNormStyle::kScaleless}, Make({5, 4}), Make({4})),
@@ -119,8 +120,9 @@ TEST_F(OpsMetaDeathTest, EachOpNamesItsArgumentWhatItIsAndWhatItMustBe) {
       ops::Swiglu(ctx_, {}, Make({5, 4}), Tensor::Zeros({5, 4}, DType::kF32, Device::kCpu)),
       "Swiglu: up is F32 \\[5, 4\\] on cpu, must be F32 \\[5, 4\\] on meta");
   const std::vector<std::int32_t> tokens(5, 0);
-  EXPECT_DEATH(ops::CrossEntropy(ctx_, {}, Make({6, 9}), tokens, 1, Make({6}), {}),
-               "CrossEntropy: targets has 5 elements, must have 6");
+  EXPECT_DEATH(ops::LinearCrossEntropy(ctx_, {}, Make({6, 4}), Make({9, 4}), {.ids = tokens},
+                                       {.value = 1}, true),
+               "LinearCrossEntropy: targets has 5 elements, must have 6");
 }
 
 TEST_F(OpsMetaDeathTest, Qkv) {

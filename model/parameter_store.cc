@@ -120,6 +120,12 @@ void ParameterStore::RefreshCopies(const OpContext& ctx) {
   for (const auto& [master, copy] : copies_) ops::Convert(ctx, master, copy);
 }
 
+std::int64_t ParameterStore::copy_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& [master, copy] : copies_) bytes += copy.bytes();
+  return bytes;
+}
+
 void NoteGradients(Sharding* sharding, absl::Span<Parameter* const> parameters) {
   if (sharding == nullptr) return;
   LayoutChecker& checker = sharding->checker();

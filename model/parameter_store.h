@@ -87,6 +87,7 @@ class ParameterStore {
   void Initialize(std::uint64_t seed);
   // Rounds the master values into the low-precision copies, if there are any.
   void RefreshCopies(const OpContext& ctx);
+  std::int64_t copy_bytes() const;
 
  private:
   DType compute_;

@@ -37,7 +37,7 @@ void Sharding::SetTokens(std::int64_t sequences, std::int64_t length) {
 }
 
 std::int64_t Sharding::local_tokens() const {
-  return inputs_.tokens.defined() ? inputs_.tokens.LocalShape(rank_)[0] : sequences_ * length_;
+  return inputs_.tokens.defined() ? inputs_.tokens.LocalShape(rank_)[0] : 0;
 }
 
 bool Sharding::Communicates(absl::string_view boundary) const {

@@ -63,7 +63,7 @@ class Sharding {
     LayoutType tokens, positions, targets, loss_scale;  // undefined where the plan is wrong
   };
   const Inputs& inputs() const { return inputs_; }
-  // Tokens of this rank.
+  // Tokens of this rank; 0 where the plan is wrong.
   std::int64_t local_tokens() const;
 
   // --- boundaries ---

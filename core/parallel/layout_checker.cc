@@ -99,6 +99,7 @@ LayoutType LayoutChecker::Cross(absl::string_view boundary, const LayoutType& x,
     result = Take(path, step, std::move(result), backward_, crossed);
   }
   if (taken != nullptr) *taken = crossed;
+  crossings_.push_back({path, backward_, x, result});
   return result;
 }
 
@@ -122,6 +123,7 @@ LayoutType LayoutChecker::CrossBackward(absl::string_view boundary, const Layout
   LayoutType result = gradient;
   for (const Step& step : steps) result = Take(path, step, std::move(result), true, back);
   if (taken != nullptr) *taken = std::move(back);
+  crossings_.push_back({path, true, gradient, result});
   return result;
 }
 
@@ -131,6 +133,7 @@ void LayoutChecker::BeginPass() {
   crossed_.clear();
   consulted_.clear();
   communication_.clear();
+  crossings_.clear();
   gradient_plan_ = GradientPlan();
   for (auto& [path, came] : parameters_) came = false;
 }

@@ -139,6 +139,13 @@ class LayoutChecker {
   absl::Status status() const;
   const std::vector<LayoutMistake>& mistakes() const { return mistakes_; }
   const std::vector<Communication>& communication() const { return communication_; }
+  // Every boundary crossed in the pass, in order, with or without steps.
+  struct Crossing {
+    std::string boundary;  // full path
+    bool backward = false;
+    LayoutType before, after;
+  };
+  const std::vector<Crossing>& crossings() const { return crossings_; }
   const GradientPlan& gradient_plan() const { return gradient_plan_; }
   // Bytes that each rank sends in one step: boundaries, forward and backward, and gradients.
   std::int64_t bytes_sent() const;
@@ -172,6 +179,7 @@ class LayoutChecker {
   std::vector<Consulted> consulted_;
   std::vector<LayoutMistake> mistakes_;
   std::vector<Communication> communication_;
+  std::vector<Crossing> crossings_;
   GradientPlan gradient_plan_;
   bool passed_ = false;    // BeginPass() was called
   bool backward_ = false;  // EnterBackward() was called
