@@ -25,11 +25,11 @@ void Sharding::Fail(const absl::Status& status) {
   if (status_.ok()) status_ = status;
 }
 
-void Sharding::SetTokens(std::int64_t sequences, std::int64_t length) {
-  if (sequences == sequences_ && length == length_) return;
-  sequences_ = sequences;
+void Sharding::SetTokens(std::int64_t groups, std::int64_t length) {
+  if (groups == groups_ && length == length_) return;
+  groups_ = groups;
   length_ = length;
-  const std::vector<Dim> tokens = {{Factor::Batch("B", sequences), {"L", length}}};
+  const std::vector<Dim> tokens = {{Factor::Batch("B", groups), {"L", length}}};
   inputs_ = {.tokens = checker_->Input("tokens", tokens, DType::kI32),
              .positions = checker_->Input("positions", tokens, DType::kI64),
              .targets = checker_->Input("targets", tokens, DType::kI32),

@@ -2,10 +2,10 @@
 //
 //   LayoutChecker checker(mesh, plan);
 //   Sharding sharding(checker);                  // on types alone, as rank 0
-//   sharding.SetTokens(8, 4096);                 // 8 windows of 4096 tokens, over all ranks
+//   sharding.SetTokens(8, 4096);                 // 8 groups of 4096 tokens, over all ranks
 //   auto decoder = *Decoder::Create(config, {.device = Device::kMeta, .sharding = &sharding});
-//   decoder->ForwardBackward(sharding.MetaBatch(), scale, pool);  // computes nothing
-//   checker.status();                                             // the pass was its own check
+//   decoder->ForwardBackward(batch, scale, pool);  // computes nothing (model/type_pass.h)
+//   checker.status();                              // the pass was its own check
 //
 // The decoder's text is that of one rank. Its parameters are this rank's shares, as the plan says;
 // every operation derives the layout of its result from those of its operands, by its rule; and
@@ -56,13 +56,15 @@ class Sharding {
 
   // --- what a pass is fed with ---
 
-  // Of all ranks together: a pass is over `sequences` windows of `length` tokens, none of which
-  // looks into another. Leaves "tokens", "positions", "targets" [T] and "loss_scale", a scalar.
-  void SetTokens(std::int64_t sequences, std::int64_t length);
+  // Of all ranks together: a pass is over `groups` of `length` tokens each, T = [B groups, L], and no
+  // document lies in two groups: usually one group per data-parallel rank. Leaves "tokens",
+  // "positions", "targets" [T] and "loss_scale", a scalar.
+  void SetTokens(std::int64_t groups, std::int64_t length);
   struct Inputs {
     LayoutType tokens, positions, targets, loss_scale;  // undefined where the plan is wrong
   };
   const Inputs& inputs() const { return inputs_; }
+  std::int64_t group_tokens() const { return length_; }
   // Tokens of this rank; 0 where the plan is wrong.
   std::int64_t local_tokens() const;
 
@@ -89,7 +91,7 @@ class Sharding {
   const MeshRanks* ranks_ = nullptr;
   std::int64_t rank_ = 0;
   Inputs inputs_;
-  std::int64_t sequences_ = 0, length_ = 0;
+  std::int64_t groups_ = 0, length_ = 0;
   absl::Status status_;
 };
 

@@ -28,8 +28,8 @@ std::string Mistakes(ModelConfig config, const std::string& mesh_text, bool sequ
 TEST(StandardLayout, IsAcceptedForEveryPresetOnEverySmallMesh) {
   for (const Preset& preset : ListPresets()) {
     const ModelConfig config = LoadPreset(preset.name)->model();
-    for (const char* mesh : {"", "dp=2", "cp=2", "tp=2", "dp=2,cp=2,tp=2", "tp=2,ep=2", "dp=2,tp=2,ep=2",
-                             "dp=2,tp=2,ep=4", "dp=4,ep=2"}) {
+    for (const char* mesh : {"", "dp=2", "cp=2", "tp=2", "dp=2,cp=2,tp=2", "tp=2,ep=2",
+                             "dp=2,tp=2,ep=2", "dp=2,tp=2,ep=4", "dp=4,ep=2"}) {
       for (const bool sp : {false, true}) {
         EXPECT_EQ(Mistakes(config, mesh, sp), "") << preset.name << " " << mesh << " sp " << sp;
       }

@@ -37,7 +37,7 @@ std::int64_t DataRanks(const Mesh& mesh) {
 absl::StatusOr<TypePassReport> TypePass(const ModelConfig& config, const TypePassOptions& options,
                                         LayoutChecker& checker) {
   Sharding sharding(checker, options.rank);
-  sharding.SetTokens(options.sequences > 0 ? options.sequences : DataRanks(checker.mesh()),
+  sharding.SetTokens(options.groups > 0 ? options.groups : DataRanks(checker.mesh()),
                      options.length);
   DecoderOptions decoder_options;
   decoder_options.compute = options.compute;

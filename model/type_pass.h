@@ -23,8 +23,8 @@ namespace headwise {
 
 struct TypePassOptions {
   DType compute = DType::kBF16;
-  std::int64_t sequences = 0;  // windows of a pass over all ranks; 0: one per dp rank
-  std::int64_t length = 4096;  // tokens of a window
+  std::int64_t groups = 0;     // of documents, over all ranks; 0: one per dp rank
+  std::int64_t length = 4096;  // tokens of a group
   std::int64_t rank = 0;       // whose shares tensors have
 };
 
@@ -38,7 +38,7 @@ struct TypePassReport {
   };
   std::vector<OneParameter> parameters;
   std::int64_t weight_copy_bytes = 0;  // low-precision weights that products read
-  std::int64_t activation_bytes = 0;  // the most that was in use at once
+  std::int64_t activation_bytes = 0;   // the most that was in use at once
 };
 
 // kInvalidArgument as Decoder::Create(). Mistakes of the plan are the checker's.

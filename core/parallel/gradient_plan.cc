@@ -86,6 +86,14 @@ absl::StatusOr<LayoutType> SquaredNorm(const LayoutType& gradient) {
   return norm;
 }
 
+void GradientPlan::AddRelaxed(absl::string_view parameter, const LayoutType& gradient,
+                              absl::Span<const Step> steps) {
+  gradients_.push_back({.parameter = std::string(parameter),
+                        .gradient = gradient,
+                        .steps = {steps.begin(), steps.end()},
+                        .reduced = {}});
+}
+
 absl::Status GradientPlan::Add(absl::string_view parameter, const LayoutType& gradient,
                                absl::Span<const Step> steps) {
   if (!names_.emplace(parameter).second) {

@@ -63,6 +63,10 @@ class GradientPlan {
   absl::Status Add(absl::string_view parameter, const LayoutType& gradient,
                    absl::Span<const Step> steps);
 
+  // Without a check, and `reduced` undefined (LayoutChecker::set_relaxed).
+  void AddRelaxed(absl::string_view parameter, const LayoutType& gradient,
+                  absl::Span<const Step> steps);
+
   const std::vector<PlannedGradient>& gradients() const { return gradients_; }
   // The axes over which squared norms are summed, by parameter: parameters with equal types form a
   // group whose squares are added on each rank and all_reduced together. "tp: 12 parameters".

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/check.h"
 #include "core/parallel/layout_error.h"
+#include "core/parallel/relaxed.h"
 
 namespace headwise {
 
@@ -75,9 +76,7 @@ LayoutType LayoutChecker::Take(const std::string& path, const Step& step, Layout
   auto next = headwise::Apply(step, x);
   if (!next.ok()) {
     NoteAt(absl::StrCat(path, backward ? " (backward)" : ""), next.status());
-    while (relax_ && !next.ok() && relax_(next.status(), absl::MakeSpan(&x, 1))) {
-      next = headwise::Apply(step, x);
-    }
+    if (relaxed_) next = ApplyRelaxed(step, x);
     if (!next.ok()) return LayoutType();
   }
   if (!next->defined()) return LayoutType();
@@ -145,18 +144,23 @@ void LayoutChecker::ParameterGradient(absl::string_view name, const LayoutType& 
   parameter->second = true;
   if (!gradient.defined()) return;
   consulted_.push_back({PlanPart::kReduction, path, gradient.rank()});
+  LayoutType as_derived = gradient;
   if (const absl::Status dual = CheckDual(gradient, values_[path]); !dual.ok()) {
-    return NoteAt(path, dual);
+    NoteAt(path, dual);
+    if (!relaxed_) return;
+    as_derived = DualType(values_[path]);
   }
   std::vector<Step> steps;
   if (const auto set = plan_.Reduction(path); set.has_value()) {
     steps = *set;
   } else {
-    const auto derived = DeriveReduction(gradient);
+    const auto derived = DeriveReduction(as_derived);
     if (!derived.ok()) return NoteAt(path, derived.status());
     steps = *derived;
   }
-  NoteAt(path, gradient_plan_.Add(path, gradient, steps));
+  const absl::Status added = gradient_plan_.Add(path, as_derived, steps);
+  NoteAt(path, added);
+  if (!added.ok() && relaxed_) gradient_plan_.AddRelaxed(path, as_derived, steps);
 }
 
 void LayoutChecker::InputGradient(absl::string_view name, const LayoutType& gradient) {

@@ -339,30 +339,44 @@ bool operator==(const LayoutType& a, const LayoutType& b) {
          a.data_->types == b.data_->types;
 }
 
-std::int64_t ShareBegin(const LayoutType& type, int dim, std::int64_t rank) {
-  const ShardedDim& factors = type.dims()[static_cast<std::size_t>(dim)];
-  for (std::size_t f = 1; f < factors.size(); ++f) {
-    HW_CHECK(factors[f].axes.empty()) << "no range of dimension " << dim << ": " << type.ToString();
-  }
-  if (factors.empty() || factors[0].axes.empty()) return 0;
-  const ShardedFactor& first = factors[0];
-  std::int64_t inner = 1;
-  for (std::size_t f = 1; f < factors.size(); ++f) inner *= factors[f].factor.size;
-  std::int64_t begin = 0;
+namespace {
+
+struct Share {
+  std::int64_t begin = 0, size = 0;
+};
+
+// A rank's share of one factor.
+Share ShareOf(const LayoutType& type, const ShardedFactor& f, std::int64_t rank) {
+  Share share = {.size = f.factor.size};
   std::size_t next = 0;
-  std::int64_t left = first.factor.size;  // what the axes so far leave of the factor
-  if (!first.sizes.empty()) {
-    const std::int64_t place = type.mesh().Coordinate(type.view(), first.axes[0], rank);
-    for (std::int64_t i = 0; i < place; ++i) begin += first.sizes[static_cast<std::size_t>(i)];
-    left = first.sizes[static_cast<std::size_t>(place)];
+  if (!f.sizes.empty()) {
+    const auto place =
+        static_cast<std::size_t>(type.mesh().Coordinate(type.view(), f.axes[0], rank));
+    for (std::size_t i = 0; i < place; ++i) share.begin += f.sizes[i];
+    share.size = f.sizes[place];
     next = 1;
   }
-  for (; next < first.axes.size(); ++next) {
-    const int axis = first.axes[next];
-    left /= type.mesh().Axes(type.view())[static_cast<std::size_t>(axis)].size;
-    begin += type.mesh().Coordinate(type.view(), axis, rank) * left;
+  for (; next < f.axes.size(); ++next) {
+    const int axis = f.axes[next];
+    share.size /= type.mesh().Axes(type.view())[static_cast<std::size_t>(axis)].size;
+    share.begin += type.mesh().Coordinate(type.view(), axis, rank) * share.size;
   }
-  return begin * inner;
+  return share;
+}
+
+}  // namespace
+
+std::int64_t ShareBegin(const LayoutType& type, int dim, std::int64_t rank) {
+  const ShardedDim& factors = type.dims()[static_cast<std::size_t>(dim)];
+  std::int64_t begin = 0, outer = 1;
+  for (const ShardedFactor& f : factors) {
+    const Share share = ShareOf(type, f, rank);
+    HW_CHECK(f.axes.empty() || outer == 1)
+        << "a share of dimension " << dim << " is no range of " << type.ToString();
+    begin = begin * f.factor.size + share.begin;
+    outer *= share.size;
+  }
+  return begin;
 }
 
 absl::Status CheckDual(const LayoutType& gradient, const LayoutType& value) {

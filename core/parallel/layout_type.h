@@ -136,8 +136,8 @@ class LayoutType {
   std::shared_ptr<const Data> data_;
 };
 
-// The first element along `dim` of the rank's share, which must be one range of them (checked): all
-// axes shard the outermost factor.
+// The first element along `dim` of the rank's share, which must be one range of them (checked): of
+// the factors before one that is sharded a rank has one element.
 std::int64_t ShareBegin(const LayoutType& type, int dim, std::int64_t rank);
 
 // OK if `gradient` may be the gradient of `value`: the same global shape and order of tokens, and

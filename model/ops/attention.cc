@@ -1,5 +1,7 @@
 #include "kernels/attention/attention.h"
 
+#include <cstring>
+
 #include "core/parallel/rules/attention_rules.h"
 #include "model/ops.h"
 #include "model/ops/op_support.h"
@@ -84,6 +86,12 @@ Qkv AttentionBackward(const OpContext& ctx, const headwise::Attention& op,
   const Qkv d = {.q = Result(ctx, qkv.q.shape(), ctx.compute, types.q),
                  .k = Result(ctx, qkv.k.shape(), ctx.compute, types.k),
                  .v = Result(ctx, qkv.v.shape(), ctx.compute, types.v)};
+  // Keys of other ranks' queries alone.
+  if (ctx.sharding != nullptr && ctx.device == Device::kCpu) {
+    for (const Tensor* gradient : {&d.k, &d.v}) {
+      std::memset(gradient->raw_data(), 0, static_cast<std::size_t>(gradient->bytes()));
+    }
+  }
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     headwise::AttentionBackward<T>(
         op, segments, qkv.q.Rows<T>(), qkv.k.Rows<T>(), qkv.v.Rows<T>(),

@@ -3,6 +3,7 @@
 #include <sstream>
 #include <string>
 
+#include "core/parallel/relaxed.h"
 #include "core/parallel/tensor_layout.h"
 
 namespace headwise {
@@ -63,7 +64,7 @@ bool NoteRefusal(const OpContext& ctx, const absl::Status& refusal, absl::Span<L
                  bool first) {
   LayoutChecker& checker = ctx.sharding->checker();
   if (first) checker.Note(refusal);
-  return checker.relax() && checker.relax()(refusal, operands);
+  return checker.relaxed() && RelaxTypes(refusal, operands);
 }
 
 Tensor Result(const OpContext& ctx, Shape shape, DType dtype, const LayoutType& layout) {
