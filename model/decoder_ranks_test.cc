@@ -1,8 +1,11 @@
 // A decoder that is shared out over ranks computes what one rank computes.
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "core/parallel/mesh.h"
 #include "gtest/gtest.h"
 #include "model/presets/presets.h"
+#include "model/standard_layout.h"
 #include "model/test_config.h"
 #include "model/test_ranks.h"
 
@@ -13,31 +16,76 @@ constexpr std::int64_t kLength = 16;  // tokens of a group
 // Of sums in double whose order differs.
 constexpr double kRoundingOfDoubles = 1e-11;
 
-std::string Check(const ModelConfig& config, const char* mesh_text, bool sequence_parallel) {
-  const auto mesh = Mesh::Parse(mesh_text);
-  const auto layout = StandardLayout(config, *mesh, {.sequence_parallel = sequence_parallel});
-  if (!layout.ok()) return std::string(layout.status().message());
-  std::int64_t groups = 1;
-  for (const MeshAxis& axis : mesh->Axes(MeshView::kDense)) {
-    if (axis.name == "dp") groups = axis.size;
+std::int64_t Groups(const Mesh& mesh) {
+  for (const MeshAxis& axis : mesh.Axes(MeshView::kDense)) {
+    if (axis.name == "dp") return axis.size;
   }
-  const TokenBatch batch = GroupedBatch(groups, kLength, config.vocab_size());
+  return 1;
+}
+
+// "", or what is wrong with loss or gradients.
+std::string Check(const ModelConfig& config, const char* mesh_text, bool sequence_parallel) {
+  const Mesh mesh = *Mesh::Parse(mesh_text);
+  const auto layout = StandardLayout(config, mesh, {.sequence_parallel = sequence_parallel});
+  if (!layout.ok()) return std::string(layout.status().message());
+  const TokenBatch batch = GroupedBatch(Groups(mesh), kLength, config.vocab_size());
   const PassOutcome ranks = PassOnRanks(config, *layout, batch, DType::kF64);
   if (!ranks.mistakes.empty()) return ranks.mistakes[0];
   if (!ranks.failure.empty()) return ranks.failure;
   const Difference difference = LargestDifference(ranks, PassOnOneRank(config, batch, DType::kF64));
   if (difference.size < kRoundingOfDoubles) return "";
-  return difference.where + " differs by " + std::to_string(difference.size);
+  return absl::StrCat(difference.where, " differs by ", difference.size);
 }
 
-TEST(DecoderOnRanks, TinyFamiliesOnTwoAndFourRanks) {
-  for (const char* preset :
-       {"llama3_tiny", "qwen3_tiny", "gpt_oss_tiny", "muse_glimmer_tiny", "muse_spark_tiny"}) {
-    const ModelConfig config = LoadPreset(preset)->model();
-    for (const char* mesh : {"dp=2", "cp=2", "tp=2", "tp=2,ep=2", "dp=2,ep=2", "dp=2,tp=2",
-                             "cp=2,tp=2", "dp=2,cp=2", "dp=2,tp=2,ep=2", "dp=2,tp=2,ep=4"}) {
+// One sliding or rotating layer and one global or unrotated one are all that layers differ in.
+ModelConfig TwoLayers(const std::string& preset) {
+  ModelConfig config = LoadPreset(preset)->model();
+  config.set_num_layers(2);
+  return config;
+}
+
+class Family : public testing::TestWithParam<const char*> {};
+
+TEST_P(Family, OnTwoRanks) {
+  const ModelConfig config = TwoLayers(GetParam());
+  for (const char* mesh : {"dp=2", "cp=2", "tp=2", "tp=2,ep=2", "dp=2,ep=2", "cp=2,ep=2"}) {
+    for (const bool sp : {false, true}) {
+      EXPECT_EQ(Check(config, mesh, sp), "") << mesh << " sequence parallel " << sp;
+    }
+  }
+}
+
+TEST_P(Family, OnFourRanks) {
+  const ModelConfig config = TwoLayers(GetParam());
+  for (const char* mesh : {"dp=4", "cp=4", "tp=4", "dp=2,tp=2", "cp=2,tp=2", "dp=2,cp=2",
+                           "dp=2,tp=2,ep=2", "dp=2,tp=2,ep=4", "cp=2,tp=2,ep=4"}) {
+    for (const bool sp : {false, true}) {
+      EXPECT_EQ(Check(config, mesh, sp), "") << mesh << " sequence parallel " << sp;
+    }
+  }
+}
+
+TEST_P(Family, UnfusedQkv) {
+  ModelConfig config = TwoLayers(GetParam());
+  config.mutable_attention()->set_unfused_qkv(true);
+  EXPECT_EQ(Check(config, "dp=2,tp=2", true), "");
+  EXPECT_EQ(Check(config, "tp=2", false), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, Family,
+                         testing::Values("llama3_tiny", "qwen3_tiny", "gpt_oss_tiny",
+                                         "muse_glimmer_tiny", "muse_spark_tiny"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// What no preset has together: every norm, bias, gate and window; experts with biases, a shared
+// expert, a dense layer among them, an auxiliary loss, and a head tied to the embedding.
+TEST(TestConfigs, OnRanks) {
+  for (ModelConfig config : AllTestConfigs()) {
+    if (config.attention().packing() == SECTIONED) continue;  // cannot be shared out over tp
+    config.set_vocab_size(20);
+    for (const char* mesh : {"dp=2", "tp=2", "tp=2,ep=2", "dp=2,tp=2", "dp=2,tp=2,ep=4"}) {
       for (const bool sp : {false, true}) {
-        EXPECT_EQ(Check(config, mesh, sp), "") << preset << " " << mesh << " sp " << sp;
+        EXPECT_EQ(Check(config, mesh, sp), "") << config.name() << " " << mesh << " " << sp;
       }
     }
   }

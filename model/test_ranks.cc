@@ -81,6 +81,15 @@ absl::Status RunRank(const ModelConfig& config, const ShardedLayout& layout,
   const double local = decoder->ForwardBackward(ShareOfBatch(batch, sharding), scale, pool);
   if (comm.rank() == 0) outcome.mistakes = mistakes();
   HW_RETURN_IF_ERROR(sharding.status());
+  const std::size_t planned = checker.gradient_plan().gradients().size();
+  const auto trained =
+      static_cast<std::size_t>(std::count_if(whole.begin(), whole.end(), [](const Parameter* p) {
+        return p->role != ParameterRole::kBalancingBias;
+      }));
+  if (planned != trained) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("shapes do not fit: the pass gave ", planned, " of ", trained, " gradients"));
+  }
   HW_RETURN_IF_ERROR(ReduceGradients(sharding, decoder->parameters()));
   HW_ASSIGN_OR_RETURN(const double loss, SumOverTokens(sharding, local));
   HW_ASSIGN_OR_RETURN(const double auxiliary, SumOverRanks(sharding, decoder->auxiliary_loss()));
