@@ -123,9 +123,9 @@ absl::Status GatheredMuon::Round(const MuonHyperparameters& hyper, const CutGrou
   const auto it = [](std::size_t other) { return other; };
   // This rank's pieces, by the owner of their block; and all pieces of this rank's blocks.
   PieceBuffer shares(blocks, members, me,
-                 [](const CutBlock& block, std::size_t other) { return block.owner == other; });
+                     [](const CutBlock& block, std::size_t other) { return block.owner == other; });
   PieceBuffer owned(blocks, members, it,
-                [&](const CutBlock& block, std::size_t) { return block.owner == self; });
+                    [&](const CutBlock& block, std::size_t) { return block.owner == self; });
 
   pool.ParallelFor(static_cast<std::int64_t>(shares.pieces.size()), [&](std::int64_t i) {
     const PackedPiece& p = shares.pieces[static_cast<std::size_t>(i)];

@@ -38,9 +38,8 @@ void AddGathers(const OptimizerPlan& plan, const Mesh& mesh, Messages& messages)
     }
     const std::string axes = AxisNames(mesh, group.view, group.axes);
     for (const auto& [parameter, count] : elements) {
-      messages[parameter].push_back({.what = "gather for Newton-Schulz",
-                                     .axis = axes,
-                                     .bytes_sent = kFloat * count.first});
+      messages[parameter].push_back(
+          {.what = "gather for Newton-Schulz", .axis = axes, .bytes_sent = kFloat * count.first});
       messages[parameter].push_back(
           {.what = "return the update", .axis = axes, .bytes_sent = kFloat * count.second});
     }
@@ -116,9 +115,8 @@ absl::StatusOr<OptimizerAccount> AccountOptimizer(const OptimizerConfig& config,
                                                   absl::Span<const Parameter* const> parameters,
                                                   std::int64_t rank) {
   HW_ASSIGN_OR_RETURN(const OptimizerSettings settings, ResolveSettings(config));
-  HW_ASSIGN_OR_RETURN(const OptimizerPlan plan,
-                      PlanOptimizer(parameters, settings.granularity, settings.head_group_size,
-                                    rank));
+  HW_ASSIGN_OR_RETURN(const OptimizerPlan plan, PlanOptimizer(parameters, settings.granularity,
+                                                              settings.head_group_size, rank));
   OptimizerAccount account;
   account.state_bytes = StateBytes(plan, parameters);
   if (!plan.mesh.has_value()) return account;

@@ -16,7 +16,8 @@ constexpr std::int64_t kWidth = 20, kFfn = 12, kVocabulary = 24, kExperts = 4, k
 
 std::int64_t SizeOfAxis(const Mesh& mesh, const std::string& axis) {
   std::int64_t size = 1;
-  for (const int a : *mesh.Find(MeshView::kDense, axis)) {
+  const std::vector<int> axes = *mesh.Find(MeshView::kDense, axis);
+  for (const int a : axes) {
     size *= mesh.Axes(MeshView::kDense)[static_cast<std::size_t>(a)].size;
   }
   return size;
@@ -33,10 +34,9 @@ RankModel::RankModel(RankModelOptions options) : options_(std::move(options)) {
   const HeadGeometry& g = options_.geometry;
   const std::int64_t per_group = g.query_heads / g.kv_heads;
   const Factor head_dim = Factor::Whole("D", g.head_dim);
-  const Dim packed = {
-      {"G", g.kv_heads},
-      Factor::Sum("slots", {{"q", {{"M", per_group}}}, {"k", {}}, {"v", {}}}),
-      head_dim};
+  const Dim packed = {{"G", g.kv_heads},
+                      Factor::Sum("slots", {{"q", {{"M", per_group}}}, {"k", {}}, {"v", {}}}),
+                      head_dim};
   const Dim heads = {{"G", g.kv_heads}, {"M", per_group}, head_dim};
   const Dim width = {{"N", kWidth}}, ffn = {{"F", kFfn}}, experts = {{"E", kExperts}},
             expert_ffn = {{"F", kExpertFfn}}, vocabulary = {{"V", kVocabulary}};
@@ -47,16 +47,16 @@ RankModel::RankModel(RankModelOptions options) : options_(std::move(options)) {
     HW_CHECK(type.ok()) << type.status();
     types_.push_back(*type);
   };
-  add({vocabulary, width}, rows);                       // embedding
-  add({width}, options_.norm);                          // norm
-  add({packed, width}, "S(0)@" + options_.kv_axis);     // wqkv
-  add({packed}, "S(0)@" + options_.kv_axis);            // wqkv_bias
-  add({heads, width}, rows);                            // gate
-  add({width, heads}, columns);                         // wo
-  add({experts, width}, options_.norm);                 // router
-  add({experts}, "");                                   // balancing_bias
-  add({ffn, width}, rows);                              // w1
-  add({width, ffn}, columns);                           // w2
+  add({vocabulary, width}, rows);                    // embedding
+  add({width}, options_.norm);                       // norm
+  add({packed, width}, "S(0)@" + options_.kv_axis);  // wqkv
+  add({packed}, "S(0)@" + options_.kv_axis);         // wqkv_bias
+  add({heads, width}, rows);                         // gate
+  add({width, heads}, columns);                      // wo
+  add({experts, width}, options_.norm);              // router
+  add({experts}, "");                                // balancing_bias
+  add({ffn, width}, rows);                           // w1
+  add({width, ffn}, columns);                        // w2
   add({experts, expert_ffn, width}, options_.experts_in);
   add({experts, width, expert_ffn}, options_.experts_out);
 }
@@ -64,8 +64,8 @@ RankModel::RankModel(RankModelOptions options) : options_(std::move(options)) {
 Parameters RankModel::Make(std::int64_t query_shares, std::int64_t kv_shares) const {
   const HeadGeometry& g = options_.geometry;
   const std::int64_t heads = g.query_heads / query_shares;
-  const PackedQkv packed = *PackedQkv::Interleaved(
-      {g.query_heads / kv_shares, g.kv_heads / kv_shares, g.head_dim});
+  const PackedQkv packed =
+      *PackedQkv::Interleaved({g.query_heads / kv_shares, g.kv_heads / kv_shares, g.head_dim});
   Parameters parameters;
   const auto add = [&](const char* name, ParameterRole role) -> Parameter& {
     parameters.push_back(std::make_unique<Parameter>());
@@ -77,9 +77,8 @@ Parameters RankModel::Make(std::int64_t query_shares, std::int64_t kv_shares) co
   add("norm", ParameterRole::kNorm);
   add("wqkv", ParameterRole::kPackedQkv).head_blocks = HeadBlocks::FromPacked(packed);
   add("wqkv_bias", ParameterRole::kBias);
-  add("gate", ParameterRole::kAttentionGate).head_blocks =
-      *HeadBlocks::Separate(HeadRole::kGate, heads, g.head_dim,
-                            std::min(heads, g.query_heads / g.kv_heads));
+  add("gate", ParameterRole::kAttentionGate).head_blocks = *HeadBlocks::Separate(
+      HeadRole::kGate, heads, g.head_dim, std::min(heads, g.query_heads / g.kv_heads));
   add("wo", ParameterRole::kAttentionOutput);
   add("router", ParameterRole::kRouter);
   add("balancing_bias", ParameterRole::kBalancingBias);
@@ -129,8 +128,7 @@ void RankModel::FillGradients(const Parameters& whole, std::uint64_t seed) {
     FillRandom(gradient, 1000 * seed + i);
     if (whole[i]->role != ParameterRole::kBalancingBias) continue;
     for (std::int64_t e = 0; e < gradient.size(); ++e) {
-      gradient.data<float>()[e] =
-          static_cast<float>((7 * e + static_cast<std::int64_t>(seed)) % 5);
+      gradient.data<float>()[e] = static_cast<float>((7 * e + static_cast<std::int64_t>(seed)) % 5);
     }
   }
 }

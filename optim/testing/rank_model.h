@@ -22,11 +22,11 @@ namespace headwise {
 struct RankModelOptions {
   Mesh mesh = {};
   HeadGeometry geometry = {.query_heads = 8, .kv_heads = 4, .head_dim = 6};
-  std::string kv_axis = "tp";             // what cuts kv groups
-  std::string axis = "tp";                // what cuts query heads, ffn width and vocabulary
-  std::string experts_in = "S(1)@tp";     // [E=4, F=8, N]: cut by F, or "expert: S(0)@ep"
-  std::string experts_out = "S(2)@tp";    // [E=4, N, F=8]
-  std::string norm = "I@tp";              // of norms and the router
+  std::string kv_axis = "tp";           // what cuts kv groups
+  std::string axis = "tp";              // what cuts query heads, ffn width and vocabulary
+  std::string experts_in = "S(1)@tp";   // [E=4, F=8, N]: cut by F, or "expert: S(0)@ep"
+  std::string experts_out = "S(2)@tp";  // [E=4, N, F=8]
+  std::string norm = "I@tp";            // of norms and the router
 };
 
 using Parameters = std::vector<std::unique_ptr<Parameter>>;
