@@ -133,7 +133,8 @@ TEST(CutBlocks, OwnersTakeTurnsFromTheMostExpensiveOn) {
   matrices.push_back(
       {"large", Leaf("tp=2", {kWidth, {{"F", 40}}}, "S(1)@tp"), HeadBlocks::Whole(20)});
   std::map<std::string, std::pair<std::size_t, std::int64_t>> dealt;
-  for (const CutBlock& block : Plan(matrices, 0, 300).groups.at(0).blocks) {
+  const CutPlan plan = Plan(matrices, 0, 300);
+  for (const CutBlock& block : plan.groups.at(0).blocks) {
     dealt[matrices[block.parameter].name] = {block.owner, block.round};
   }
   // 800 elements fill a round, and so do 240.

@@ -69,7 +69,7 @@ void AddNorm(const OptimizerPlan& plan, const Mesh& mesh, std::int64_t rank, Mes
   for (const NormGather& gather : norm.gathers) {
     const auto others = static_cast<std::int64_t>(gather.members.size()) - 1;
     for (const std::size_t p : gather.parameters) {
-      add(p, gather.view, gather.axes, others * (RowsGiven(*shares[p], rank) + 1));
+      add(p, gather.view, gather.axes, others * RowsGiven(*shares[p], rank));
     }
   }
 }

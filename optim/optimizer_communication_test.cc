@@ -65,7 +65,7 @@ TEST(OptimizerCommunication, EveryElementMovesOnceEachWay) {
     for (const OptimizerMessage& m : Account(model, Config(WHOLE_MATRIX), rank).messages) {
       if (m.what == "gather for Newton-Schulz") there[m.parameter] += m.bytes_sent;
       if (m.what == "return the update") back[m.parameter] += m.bytes_sent;
-      if (m.what != "gradient norm") EXPECT_EQ(m.axis, "tp");
+      EXPECT_EQ(m.axis, m.parameter.empty() ? "all ranks" : "tp");
     }
   }
   EXPECT_EQ(there["wqkv"], 4 * 96 * 20 * 3 / 4);
@@ -82,10 +82,10 @@ TEST(OptimizerCommunication, TheNormCostsEightBytesARow) {
       if (m.what == "gradient norm") (*bytes)[m.parameter] += m.bytes_sent;
     }
   }
-  EXPECT_EQ(first["wqkv"], 8 * 3 * (24 + 1));  // its rows and a flag, to three others
-  EXPECT_EQ(first["wo"], 8 * (20 + 3));        // to the next rank; flags to three
-  EXPECT_EQ(last["wo"], 8 * 3 * (20 + 1));     // the last one has the sums
-  EXPECT_FALSE(first.contains("norm"));        // I on tp, R on dp
+  EXPECT_EQ(first["wqkv"], 8 * 3 * 24);  // its rows, to three others
+  EXPECT_EQ(first["wo"], 8 * 20);        // to the next rank
+  EXPECT_EQ(last["wo"], 8 * 3 * 20);     // the last one has the sums
+  EXPECT_FALSE(first.contains("norm"));  // I on tp, R on dp
   EXPECT_EQ(first[""], 2 * 8 * 7);
 }
 

@@ -171,18 +171,16 @@ absl::Status ShardNorm::RunChain(const NormChain& chain, absl::Span<RowSquares> 
 absl::Status ShardNorm::RunGather(const NormGather& gather, absl::Span<RowSquares> rows) {
   HW_ASSIGN_OR_RETURN(Communicator * comm, axes_->Of(gather.view, gather.axes));
   const std::int64_t rank = axes_->ranks().rank();
-  // Of each rank: the sums of its rows, then whether it found an unusable element.
   std::vector<double> mine;
   for (const std::size_t p : gather.parameters) {
     if (RowsGiven(shares_[p], rank) > 0) {
       mine.insert(mine.end(), rows[p].sums.begin(), rows[p].sums.end());
     }
-    mine.push_back(rows[p].unusable ? 1 : 0);
   }
   std::vector<std::int64_t> counts;
   for (const std::int64_t member : gather.members) {
     std::int64_t& count = counts.emplace_back();
-    for (const std::size_t p : gather.parameters) count += RowsGiven(shares_[p], member) + 1;
+    for (const std::size_t p : gather.parameters) count += RowsGiven(shares_[p], member);
   }
   std::vector<double> all(
       static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0})));
@@ -195,15 +193,13 @@ absl::Status ShardNorm::RunGather(const NormGather& gather, absl::Span<RowSquare
   auto from = all.begin();
   for (const std::int64_t member : gather.members) {
     for (const std::size_t p : gather.parameters) {
+      if (RowsGiven(shares_[p], member) == 0) continue;
       const ShareBox box = shares_[p].Of(member);
-      if (RowsGiven(shares_[p], member) > 0) {
-        for (std::int64_t b = box[kBatch].begin; b < box[kBatch].end(); ++b) {
-          std::copy_n(from, box[kRows].size,
-                      rows[p].sums.begin() + b * shares_[p].extent(kRows) + box[kRows].begin);
-          from += box[kRows].size;
-        }
+      for (std::int64_t b = box[kBatch].begin; b < box[kBatch].end(); ++b) {
+        std::copy_n(from, box[kRows].size,
+                    rows[p].sums.begin() + b * shares_[p].extent(kRows) + box[kRows].begin);
+        from += box[kRows].size;
       }
-      rows[p].unusable |= *from++ != 0;
     }
   }
   return absl::OkStatus();
