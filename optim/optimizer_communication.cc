@@ -57,8 +57,16 @@ void AddNorm(const OptimizerPlan& plan, const Mesh& mesh, std::int64_t rank, Mes
   const NormPlan norm = PlanNorm(shares, rank);
   const auto add = [&](std::size_t parameter, MeshView view, const std::vector<int>& axes,
                        std::int64_t sums) {
-    messages[which[parameter]].push_back(
-        {.what = "gradient norm", .axis = AxisNames(mesh, view, axes), .bytes_sent = kSum * sums});
+    // Sums are passed on and gathered over the same axes, in most cases: one message.
+    std::vector<OptimizerMessage>& of_parameter = messages[which[parameter]];
+    OptimizerMessage message = {
+        .what = "gradient norm", .axis = AxisNames(mesh, view, axes), .bytes_sent = kSum * sums};
+    for (OptimizerMessage& other : of_parameter) {
+      if (other.what != message.what || other.axis != message.axis) continue;
+      other.bytes_sent += message.bytes_sent;
+      return;
+    }
+    of_parameter.push_back(std::move(message));
   };
   for (const NormChain& chain : norm.chains) {
     const bool last = chain.place + 1 == chain.members.size();
