@@ -24,6 +24,16 @@
 //
 // The result's bits do not depend on the number of threads nor on the order of the parameters.
 //
+// On several ranks a parameter's value and gradient are this rank's shares, by the layout that the
+// value carries (core/parallel/tensor_layout.h; none: R), and Step() is a collective of all ranks:
+//
+//   auto optimizer = *Optimizer::Create(config, parameters, &ranks);
+//
+// Gradients have been reduced: R, I or S as the value, never P. Norm, guard and every update have
+// the bits of a single rank with the same gradients. AdamW, and Muon on blocks that are whole here
+// (per head, experts cut by E), step the share; Muon's blocks that axes cut are brought together on
+// one rank each (optim/cut_blocks.h). optim/optimizer_communication.h says beforehand what is sent.
+//
 // Does not own the parameters; they must outlive it and keep their tensors. Owns the momentum of
 // Muon's groups (4 bytes per element) and the moments of AdamW's (8). Not thread-safe.
 #ifndef HEADWISE_OPTIM_OPTIMIZER_H_
@@ -37,6 +47,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/parallel/comm/tensor_steps.h"
 #include "core/proto/config.pb.h"
 #include "core/tensor/tensor.h"
 #include "kernels/common/thread_pool.h"
@@ -54,6 +65,9 @@ struct StepReport {
   double clip_factor = 1;  // what multiplied the clipped gradients
   bool skipped = false;    // a gradient was not finite or >= 2^96: no state changed
   std::string non_finite;  // then: the first such parameter, by name
+  // Not OK on several ranks only: they could not talk, or replicas have come apart (kDataLoss). What
+  // has been written is then not known, and the run is over.
+  absl::Status status;
 };
 
 class Optimizer {
@@ -63,8 +77,14 @@ class Optimizer {
   // range (names field, value and range), a granularity that does not fit a parameter's blocks,
   // per-head granularity when no parameter declares head blocks, two parameters with one name, a
   // value or gradient that is not fp32 on the CPU, or a gradient of another shape than its value.
+  //
+  // `ranks` (not owned, must outlive the optimizer): of a run on several ranks; every rank creates
+  // its own. kInvalidArgument, naming the parameter: a value that is P or V, shares of unequal
+  // size, a layout that cuts heads, a balancing bias that is cut; layouts of another mesh than the
+  // ranks', or of several ranks without `ranks`.
   static absl::StatusOr<std::unique_ptr<Optimizer>> Create(const OptimizerConfig& config,
-                                                           std::vector<Parameter*> parameters);
+                                                           std::vector<Parameter*> parameters,
+                                                           const MeshRanks* ranks = nullptr);
   virtual ~Optimizer() = default;
 
   // step counts from 0 out of total_steps (for the schedule; ValidateSchedule says beforehand
@@ -79,6 +99,10 @@ class Optimizer {
   //   "adamw.m/<parameter>", "adamw.v/<parameter>"   F32, the parameter's shape
   //   "adamw.updates"                                I64 [1], steps not skipped
   //   "momentum/<parameter>"                         F32 [rows, columns]; experts [E out, in]
+  // On ranks these are the shares, with the layout of the value: Assemble() makes the whole,
+  // LocalShare() cuts it (core/parallel/comm/tensor_steps.h). Momentum then has the parameter's
+  // shape, experts [E, out, in] too: the same elements in the same order. "adamw.updates" has no
+  // layout and is the same on every rank.
   virtual std::vector<NamedTensor> State() const = 0;
 };
 

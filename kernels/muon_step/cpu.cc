@@ -1,13 +1,12 @@
 // The fast path of the Muon step: momentum while a block is read for Newton-Schulz, the weight
 // while its result is written. Gradient, momentum and weight are each touched once; the update
 // exists only block by block, in the scratch of the thread that works on it.
-#include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "core/base/status_macros.h"
-#include "kernels/common/simd.h"
 #include "kernels/muon_step/arguments.h"
+#include "kernels/muon_step/elements.h"
 #include "kernels/muon_step/muon_step.h"
 #include "kernels/newton_schulz/block_view.h"
 #include "kernels/newton_schulz/orthogonalize.h"
@@ -15,15 +14,6 @@
 
 namespace headwise {
 namespace {
-
-// m and u from the gradient and m. V is F16 or float.
-template <typename V>
-[[gnu::always_inline]] inline void UpdateMomentum(const muon_step::Constants& k, V gradient, V& m,
-                                                  V& u) {
-  const V g = gradient * V(k.gradient_scale);
-  m = Fma(V(k.one_minus_beta), g - m, m);
-  u = k.nesterov ? Fma(V(k.beta), m - g, g) : m;
-}
 
 template <typename G>
 class WeightBlock final : public newton_schulz::BlockAccess {
@@ -47,27 +37,14 @@ class WeightBlock final : public newton_schulz::BlockAccess {
       float* const m = w_.momentum.row(r) + c;
       newton_schulz::Prefetch(g + length, length);
       newton_schulz::Prefetch(m + length, length);
-      std::int64_t i = 0;
-      for (; i + kLanes <= length; i += kLanes) {
-        F16 new_m = headwise::Load(m + i), new_u;
-        UpdateMomentum(k_, LoadWiden(g + i), new_m, new_u);
-        headwise::Store(m + i, new_m);
-        headwise::Store(u + done + i, new_u);
-      }
-      for (; i < length; ++i) UpdateMomentum(k_, Widen(g[i]), m[i], u[done + i]);
+      muon_step::MomentumRun(k_, g, m, u + done, length);
     });
   }
 
   // w <- ....
   void Store(std::int64_t row, std::int64_t col, std::int64_t count, const float* o) override {
     view_.ForEachRun(row, col, count, [&](auto r, auto c, auto length, auto done) {
-      float* const w = w_.weight.row(r) + c;
-      std::int64_t i = 0;
-      for (; i + kLanes <= length; i += kLanes) {
-        const F16 decayed = headwise::Load(w + i) * F16(k_.decay);
-        headwise::Store(w + i, Fma(F16(minus_p_), headwise::Load(o + done + i), decayed));
-      }
-      for (; i < length; ++i) w[i] = std::fma(minus_p_, o[done + i], w[i] * k_.decay);
+      muon_step::WeightRun(k_, minus_p_, o + done, w_.weight.row(r) + c, length);
     });
   }
 
