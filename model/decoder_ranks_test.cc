@@ -83,6 +83,7 @@ TEST(TestConfigs, OnRanks) {
   for (ModelConfig config : AllTestConfigs()) {
     if (config.attention().packing() == SECTIONED) continue;  // cannot be shared out over tp
     config.set_vocab_size(20);
+    if (config.ffn().has_moe()) config.mutable_ffn()->mutable_moe()->set_num_experts(8);
     for (const char* mesh : {"dp=2", "tp=2", "tp=2,ep=2", "dp=2,tp=2", "dp=2,tp=2,ep=4"}) {
       for (const bool sp : {false, true}) {
         EXPECT_EQ(Check(config, mesh, sp), "") << config.name() << " " << mesh << " " << sp;

@@ -61,7 +61,7 @@ class Planner {
   }
   // Parameters that work on the residual stream: as it is on tp, so is their use.
   void OnStream(const std::string& module, Names names) {
-    if (!sequence_parallel_) Leaves(module, names, "I@tp");
+    Leaves(module, names, sequence_parallel_ ? "" : "I@tp");
   }
 
   // tp as (tp_kv, tp_rep) where there are more ranks than kv groups.

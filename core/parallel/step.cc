@@ -235,14 +235,17 @@ absl::StatusOr<LayoutType> ReinterpretMesh(const Step& step, const LayoutType& x
   return std::move(maker).Make();
 }
 
-// The axes of the step in the order in which it goes over them.
+}  // namespace
+
 absl::StatusOr<std::vector<int>> AxesOf(const Step& step, const LayoutType& x) {
   HW_ASSIGN_OR_RETURN(std::vector<int> axes, x.mesh().Find(x.view(), step.axis));
-  if (step.kind == StepKind::kAllGather) std::reverse(axes.begin(), axes.end());
+  // What undoes shares begins with the innermost.
+  const bool undoes = step.kind == StepKind::kAllGather ||
+                      (step.kind == StepKind::kConvert && !axes.empty() &&
+                       x.axis_type(axes.back()) == kShard);
+  if (undoes) std::reverse(axes.begin(), axes.end());
   return axes;
 }
-
-}  // namespace
 
 const char* Name(StepKind kind) {
   static constexpr const char* kNames[] = {"all_reduce",      "all_gather", "reduce_scatter",

@@ -20,7 +20,7 @@
 // Nothing else is possible. A P becomes a value by a reduction only; a V never becomes R or I
 // because somebody says so. Only the innermost axis of a dimension may be gathered, scattered,
 // sliced or exchanged, and a new axis becomes the innermost. A step on an axis with sub-axes goes
-// over all of them in order (all_gather: in reverse).
+// over all of them in order (where it undoes shares: in reverse).
 //
 // reinterpret_mesh: the axes of both views fall into the shortest groups that cover the same ranks,
 // and on each group the type must be uniform: one type on all of its axes, and if it is S, along
@@ -79,6 +79,10 @@ struct Step {
 // kInvalidArgument: a share that does not divide; kNotFound: no such axis. On an axis of size 1
 // nothing happens.
 absl::StatusOr<LayoutType> Apply(const Step& step, const LayoutType& x);
+
+// The axes of x's view that a step goes over, in its order: those that its axis stands for, outermost
+// first; the innermost first where shares are undone. Not of kReinterpretMesh. kNotFound as Apply().
+absl::StatusOr<std::vector<int>> AxesOf(const Step& step, const LayoutType& x);
 
 // What the gradient of the step's result goes through to become that of its operand `x`. The step
 // must be possible on x.

@@ -311,8 +311,7 @@ absl::StatusOr<Tensor> RunStep(const MeshRanks& ranks, const Step& step, const L
   const auto result = Apply(step, type);
   if (!result.ok()) return ranks.world().Fail(result.status());
   if (step.kind == StepKind::kReinterpretMesh) return x;
-  HW_ASSIGN_OR_RETURN(std::vector<int> axes, type.mesh().Find(type.view(), step.axis));
-  if (step.kind == StepKind::kAllGather) std::reverse(axes.begin(), axes.end());
+  HW_ASSIGN_OR_RETURN(const std::vector<int> axes, AxesOf(step, type));
   Tensor local = x;
   LayoutType from = type;
   for (const int axis : axes) {
