@@ -256,6 +256,12 @@ std::vector<Step> StepsOn(const std::string& axis, int rank) {
   return steps;
 }
 
+bool HasExperts(const LayoutChecker& failed) {
+  return std::any_of(failed.leaves().begin(), failed.leaves().end(), [](const auto& leaf) {
+    return leaf.second.defined() && leaf.second.view() == MeshView::kExpert;
+  });
+}
+
 void AddStepEdits(const LayoutChecker& failed, const LayoutChecker::Consulted& entry,
                   const std::vector<Step>& now, std::vector<PlanEntry>& edits) {
   const auto add = [&](std::vector<Step> steps) {
@@ -267,16 +273,28 @@ void AddStepEdits(const LayoutChecker& failed, const LayoutChecker::Consulted& e
     without.erase(without.begin() + static_cast<std::ptrdiff_t>(i));
     add(std::move(without));
   }
-  for (const std::string& axis : AxisNames(failed, MeshView::kDense)) {
-    for (const Step& step : StepsOn(axis, entry.rank)) {
+  std::vector<Step> possible;
+  for (const MeshView view : {MeshView::kDense, MeshView::kExpert}) {
+    // An expert view that no leaf is typed in has nothing to mend.
+    if (view == MeshView::kExpert && !HasExperts(failed)) continue;
+    for (const std::string& axis : AxisNames(failed, view)) {
+      const std::vector<Step> on_axis = StepsOn(axis, entry.rank);
+      possible.insert(possible.end(), on_axis.begin(), on_axis.end());
+    }
+    if (HasExperts(failed)) {
+      possible.push_back({.kind = StepKind::kReinterpretMesh, .view = view});
+    }
+  }
+  for (const Step& step : possible) {
+    // At the end first: of edits that cost the same the first found is the first shown.
+    for (std::size_t i = now.size() + 1; i-- > 0;) {
       std::vector<Step> more = now;
-      more.push_back(step);
+      more.insert(more.begin() + static_cast<std::ptrdiff_t>(i), step);
       add(std::move(more));
-      for (std::size_t i = 0; i < now.size(); ++i) {
-        std::vector<Step> other = now;
-        other[i] = step;
-        add(std::move(other));
-      }
+      if (i == now.size()) continue;
+      std::vector<Step> other = now;
+      other[i] = step;
+      add(std::move(other));
     }
   }
 }

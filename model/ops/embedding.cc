@@ -40,6 +40,7 @@ void EmbeddingBackward(const OpContext& ctx, const TokenIds& tokens, const Tenso
                        const Tensor& dout, Tensor& dtable) {
   const auto layout = Derive(ctx, rules::EmbeddingBackward, tokens.layout, table, dout);
   if (!layout.known) return Forget(ctx, dtable);
+  if (!FitsShare(ctx, "embedding backward", layout.value, dtable)) return;
   CheckMatrix(ctx, "EmbeddingBackward", "dtable", dtable, ctx.master());
   CheckTensor(ctx, "EmbeddingBackward", "table", table, dtable.shape(), ctx.master());
   CheckTensor(ctx, "EmbeddingBackward", "dout", dout,

@@ -37,6 +37,7 @@ Tensor ExpertExchange::ToExperts(const OpContext& ctx, const Tensor& rows) {
   if (ctx.sharding == nullptr) return rows;
   const Tensor there = ctx.sharding->CrossRows(
       "dispatch", rows, [&](const Step& step, const Tensor& x) { return Move(ctx, step, x); });
+  rows_.layout = LayoutOf(there);
   if (exchange_ != nullptr) {
     rows_.offsets.assign(1, 0);
     for (const std::int64_t count : exchange_->received()) {

@@ -3,6 +3,8 @@
 #include <sstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "core/parallel/layout_error.h"
 #include "core/parallel/relaxed.h"
 #include "core/parallel/tensor_layout.h"
 
@@ -75,6 +77,19 @@ Tensor Overwritten(const OpContext& ctx, const Tensor& tensor, const LayoutType&
   if (ctx.sharding == nullptr) return tensor;
   CheckShare(ctx, tensor, layout);
   return TensorLayout::Attach(tensor, layout);
+}
+
+bool FitsShare(const OpContext& ctx, const char* op, const LayoutType& layout, Tensor& gradient) {
+  if (ctx.sharding == nullptr) return true;
+  const Shape derived = layout.LocalShape(ctx.sharding->rank());
+  if (gradient.shape() == derived) return true;
+  ctx.sharding->checker().Note(
+      LayoutError(op, "", {{"gradient", layout}},
+                  absl::StrCat("a rank's part of it is ", ToString(derived),
+                               ", and its share of the parameter is ", ToString(gradient.shape()),
+                               ": the gradient is not sharded as the parameter is")));
+  Forget(ctx, gradient);
+  return false;
 }
 
 void Forget(const OpContext& ctx, Tensor& tensor) {

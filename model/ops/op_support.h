@@ -105,6 +105,10 @@ auto Derive(const OpContext& ctx, const Rule& rule, const Operands&... operands)
 Tensor Result(const OpContext& ctx, Shape shape, DType dtype, const LayoutType& layout);
 // `tensor`, which the op has overwritten, with its new layout.
 Tensor Overwritten(const OpContext& ctx, const Tensor& tensor, const LayoutType& layout);
+// Whether the gradient of a parameter, with the layout that was derived for it, is of the shape that
+// the parameter's share has here, so that it can be written there. If not, that is a mistake of the
+// plan: noted, and the gradient is left without a layout. True without layouts.
+bool FitsShare(const OpContext& ctx, const char* op, const LayoutType& layout, Tensor& gradient);
 // Leaves a tensor that should have been overwritten without a layout.
 void Forget(const OpContext& ctx, Tensor& tensor);
 inline Tensor Unknown(const OpContext& ctx) { return UnknownTensor(ctx.device); }
