@@ -17,9 +17,11 @@
 
 namespace headwise {
 
-// This rank's tokens of a batch of all tokens (Sharding::SetTokens). Its queries see the keys of
-// its data-parallel group: with context parallelism more than its own, which the plan gathers.
+// This rank's tokens of a batch of all groups' tokens (Sharding::SetTokens), and of its own group's.
+// A rank has tokens of one group, and its queries see the keys of that group: with context
+// parallelism more than its own, which the plan gathers.
 TokenBatch ShareOfBatch(const TokenBatch& batch, const Sharding& sharding);
+TokenBatch ShareOfGroup(const TokenBatch& group, const Sharding& sharding);
 
 // Takes every gradient through its reduction in the checker's gradient plan, in place: after it a
 // gradient is as its parameter is. After the last of a step's micro-batches. kFailedPrecondition

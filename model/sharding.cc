@@ -54,6 +54,10 @@ Tensor Sharding::Take(const std::vector<LayoutChecker::Taken>& steps, const Layo
   if (!result.defined() || !status_.ok()) return UnknownTensor(x.device());
   const LayoutType attached = exchange == nullptr ? result : Together(result);
   if (steps.empty()) return TensorLayout::Attach(x, attached);
+  if (ranks_ == nullptr && x.device() != Device::kMeta) {
+    HW_CHECK_EQ(checker_->mesh().size(), 1) << "ranks that are not there";
+    return TensorLayout::Attach(x, attached);
+  }
   if (ranks_ == nullptr) {
     return TensorLayout::Attach(
         Tensor::Empty(attached.LocalShape(rank_), attached.dtype(), x.device()), attached);

@@ -37,7 +37,8 @@ namespace headwise {
 
 class Sharding {
  public:
-  // On types alone, as rank `rank` of the checker's mesh. The checker is not owned.
+  // On types alone, as rank `rank` of the checker's mesh; or of a mesh of one rank, on any device.
+  // The checker is not owned.
   explicit Sharding(LayoutChecker& checker, std::int64_t rank = 0)
       : checker_(&checker), rank_(rank) {}
   // On this rank of real ones, of the checker's mesh. Neither is owned.

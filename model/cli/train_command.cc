@@ -1,6 +1,7 @@
 // muse train: trains a preset or a configuration on text, and ends with a sample.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -9,11 +10,13 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/status_macros.h"
+#include "core/parallel/comm/thread_ranks.h"
 #include "core/proto/message_fields.h"
 #include "kernels/common/thread_pool.h"
 #include "model/cli/commands.h"
@@ -21,6 +24,7 @@
 #include "model/cli/device.h"
 #include "model/cli/model_tables.h"
 #include "model/cli/paths.h"
+#include "model/cli/rank_flags.h"
 #include "model/config.h"
 #include "model/counts.h"
 #include "model/generate/generate.h"
@@ -35,6 +39,7 @@
 #include "model/train/stop_signal.h"
 #include "model/train/trainer.h"
 #include "model/train/training_data.h"
+#include "model/train/training_rank.h"
 
 namespace headwise {
 namespace {
@@ -51,6 +56,7 @@ struct TrainFlags {
   bool dry_run = false;
   bool print_config = false;
   bool help_config = false;
+  RankFlags ranks;
 };
 
 // Weights mean something in their own model only. What --set changes is meant.
@@ -117,7 +123,7 @@ absl::StatusOr<std::string> CheckAndDescribe(const RunConfig& config) {
                          FormatCount(tokens * static_cast<double>(t.steps())), FormatCount(tokens));
 }
 
-absl::Status PrintSample(TrainingRun& run, const RunConfig& config, ThreadPool& pool) {
+absl::Status PrintSample(Decoder& decoder, const RunConfig& config, ThreadPool& pool) {
   const std::int64_t tokens = config.training().sample_tokens();
   if (tokens == 0) return absl::OkStatus();
   GenerateOptions options;
@@ -125,7 +131,7 @@ absl::Status PrintSample(TrainingRun& run, const RunConfig& config, ThreadPool& 
   options.max_tokens = tokens;
   HW_ASSIGN_OR_RETURN(options.prompt, EncodePrompt(config, DefaultPrompt(config)));
   std::printf("\nsample, temperature %g:\n", options.sampler.temperature);
-  HW_RETURN_IF_ERROR(Generate(run.decoder(), config.data(), options, stdout, pool).status());
+  HW_RETURN_IF_ERROR(Generate(decoder, config.data(), options, stdout, pool).status());
   std::printf("\n");
   return absl::OkStatus();
 }
@@ -159,6 +165,109 @@ void PrintEnd(const TrainingSummary& summary, const RunConfig& config, const std
                 directory.c_str(), directory.c_str(),
                 static_cast<int>(2 * config.training().steps()));
   }
+}
+
+// What was decided before the first step.
+struct Session {
+  const TrainFlags& flags;
+  const RunConfig& config;
+  std::string directory;
+  std::string plan;  // tables to print
+  Kernels kernels;
+  const std::optional<FoundCheckpoint>& resume;
+  const std::optional<ModelSource>& init;
+  const std::vector<std::string>& changes;
+
+  int threads() const { return flags.threads > 0 ? flags.threads : DefaultThreads(); }
+};
+
+// Everything that is said before the first step. `ranks` is 1 or more, with `threads` each.
+void PrintStart(const Session& session, const TrainingRun& run, int ranks, int threads,
+                double bigram_entropy, double peak) {
+  const RunConfig& config = session.config;
+  std::fputs(session.plan.c_str(), stdout);
+  std::printf(
+      "text        %s: %s tokens for training, %s for validation; bigram entropy %.4f bits/token\n",
+      config.data().path().c_str(),
+      FormatCount(static_cast<double>(run.data().training_tokens())).c_str(),
+      FormatCount(static_cast<double>(run.data().validation_tokens())).c_str(), bigram_entropy);
+  std::printf(
+      "device      %s, %s%d threads%s; MFU against a measured %s matrix product of %s FLOP/s\n",
+      session.flags.device.c_str(),
+      ranks > 1 ? absl::StrCat(ranks, " ranks as threads, ").c_str() : "", threads,
+      ranks > 1 ? " each" : "", config.training().compute_dtype() == BF16 ? "bf16" : "fp32",
+      FormatCount(peak).c_str());
+  std::printf("run         %s\n", session.directory.c_str());
+  if (session.init.has_value()) std::printf("weights of  %s\n", session.init->Describe().c_str());
+  if (session.resume.has_value()) {
+    for (const std::string& broken : session.resume->rejected) {
+      std::printf("warning: skipped %s\n", broken.c_str());
+    }
+    std::printf("resumed     %s\n", session.resume->directory.c_str());
+    for (const std::string& change : session.changes)
+      std::printf("changed     %s\n", change.c_str());
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+// Trains with everything said that there is to say: on one rank, or as the first of several.
+absl::Status RunAndReport(const Session& session, TrainingRun& run, int ranks, double peak,
+                          ThreadPool& pool) {
+  const RunConfig& config = session.config;
+  const double bigram_entropy = run.data().BigramEntropy();
+  PrintStart(session, run, ranks, pool.num_threads(), bigram_entropy, peak);
+  const StopSignal stop;
+  Progress progress(stdout, run.step(), config.training().steps(),
+                    TrainingFlopsPerToken(config.model(), config.training().sequence_length()),
+                    peak);
+  HW_ASSIGN_OR_RETURN(const TrainingSummary summary, run.Run(&progress, &stop, pool));
+  PrintEnd(summary, config, session.directory, bigram_entropy);
+  return absl::OkStatus();
+}
+
+double PeakOf(const RunConfig& config, ThreadPool& pool) {
+  return MeasurePeakFlops(DecoderOptionsOf(config.training()).compute, pool);
+}
+
+absl::Status TrainAlone(const Session& session) {
+  ThreadPool pool(session.threads());
+  HW_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingRun> run,
+                      TrainingRun::Create(session.config, session.directory, session.resume, pool,
+                                          session.kernels));
+  if (session.init.has_value()) HW_RETURN_IF_ERROR(run->InitializeFrom(*session.init, pool));
+  HW_RETURN_IF_ERROR(RunAndReport(session, *run, 1, PeakOf(session.config, pool), pool));
+  const bool done = run->step() == session.config.training().steps();
+  return done ? PrintSample(run->decoder(), session.config, pool) : absl::OkStatus();
+}
+
+absl::Status TrainOnThreads(const Session& session, const ShardedLayout& layout) {
+  const auto ranks = static_cast<int>(layout.mesh.size());
+  ThreadPool all(session.threads());
+  const double peak = PeakOf(session.config, all);
+  bool done = false;
+  HW_RETURN_IF_ERROR(RunThreadRanks(ranks, [&](Communicator& world) -> absl::Status {
+    ThreadPool pool(std::max(1, session.threads() / ranks));
+    HW_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingRank> rank,
+                        TrainingRank::Create(session.config, layout, world));
+    HW_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingRun> run,
+                        TrainingRun::Create(session.config, session.directory, session.resume, pool,
+                                            session.kernels, rank.get()));
+    if (session.init.has_value()) HW_RETURN_IF_ERROR(run->InitializeFrom(*session.init, pool));
+    if (!rank->first()) return run->Run(nullptr, nullptr, pool).status();
+    HW_RETURN_IF_ERROR(RunAndReport(session, *run, ranks, peak, pool));
+    done = run->step() == session.config.training().steps();
+    return absl::OkStatus();
+  }));
+  if (!done || session.config.training().sample_tokens() == 0) return absl::OkStatus();
+  // Text is written by one rank, of what was saved.
+  HW_ASSIGN_OR_RETURN(const ModelSource saved, ModelSource::Open(session.directory));
+  HW_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Decoder> decoder,
+      Decoder::Create(session.config.model(), DecoderOptionsOf(session.config.training())));
+  HW_RETURN_IF_ERROR(saved.LoadWeights(session.config.model(), decoder->parameters()));
+  decoder->WeightsChanged(all);
+  return PrintSample(*decoder, session.config, all);
 }
 
 absl::Status Train(const TrainFlags& flags) {
@@ -210,52 +319,30 @@ absl::Status Train(const TrainFlags& flags) {
     return absl::OkStatus();
   }
   HW_ASSIGN_OR_RETURN(const std::string plan, CheckAndDescribe(config));
+  HW_ASSIGN_OR_RETURN(const std::optional<CheckedLayout> layout, CheckLayout(flags.ranks, config));
+  const std::string layout_line =
+      layout.has_value() ? absl::StrCat("layout      ", layout->description, "\n") : "";
   if (flags.dry_run) {
     HW_RETURN_IF_ERROR(TrainingData::Load(config.data(), config.model().vocab_size(),
                                           config.training().sequence_length())
                            .status());
     std::printf(
-        "%sdry run: the configuration, every shape and the text are right; nothing was trained\n",
-        plan.c_str());
+        "%s%sdry run: the configuration, every shape and the text are right; nothing was trained\n",
+        plan.c_str(), layout_line.c_str());
     return absl::OkStatus();
   }
 
   const std::string directory =
       flags.run.empty() ? NewRunDirectory(config.model().name()) : flags.run;
-  ThreadPool pool(flags.threads > 0 ? flags.threads : DefaultThreads());
-  HW_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingRun> run,
-                      TrainingRun::Create(config, directory, resume, pool, kernels));
-  if (init.has_value()) HW_RETURN_IF_ERROR(run->InitializeFrom(*init, pool));
-  std::fputs(plan.c_str(), stdout);
-  const double bigram_entropy = run->data().BigramEntropy();
-  const double peak = MeasurePeakFlops(DecoderOptionsOf(config.training()).compute, pool);
-  std::printf(
-      "text        %s: %s tokens for training, %s for validation; bigram entropy %.4f bits/token\n",
-      config.data().path().c_str(),
-      FormatCount(static_cast<double>(run->data().training_tokens())).c_str(),
-      FormatCount(static_cast<double>(run->data().validation_tokens())).c_str(), bigram_entropy);
-  std::printf("device      %s, %d threads; MFU against a measured %s matrix product of %s FLOP/s\n",
-              flags.device.c_str(), pool.num_threads(),
-              config.training().compute_dtype() == BF16 ? "bf16" : "fp32",
-              FormatCount(peak).c_str());
-  std::printf("run         %s\n", directory.c_str());
-  if (init.has_value()) std::printf("weights of  %s\n", init->Describe().c_str());
-  if (resume.has_value()) {
-    for (const std::string& broken : resume->rejected)
-      std::printf("warning: skipped %s\n", broken.c_str());
-    std::printf("resumed     %s\n", resume->directory.c_str());
-    for (const std::string& change : changes) std::printf("changed     %s\n", change.c_str());
-  }
-  std::printf("\n");
-  std::fflush(stdout);
-
-  const StopSignal stop;
-  Progress progress(stdout, run->step(), config.training().steps(),
-                    TrainingFlopsPerToken(config.model(), config.training().sequence_length()),
-                    peak);
-  HW_ASSIGN_OR_RETURN(const TrainingSummary summary, run->Run(&progress, &stop, pool));
-  PrintEnd(summary, config, directory, bigram_entropy);
-  return summary.interrupted ? absl::OkStatus() : PrintSample(*run, config, pool);
+  const Session session = {.flags = flags,
+                           .config = config,
+                           .directory = directory,
+                           .plan = absl::StrCat(plan, layout_line),
+                           .kernels = kernels,
+                           .resume = resume,
+                           .init = init,
+                           .changes = changes};
+  return layout.has_value() ? TrainOnThreads(session, layout->layout) : TrainAlone(session);
 }
 
 }  // namespace
@@ -301,6 +388,7 @@ void AddTrainCommand(CLI::App& app, Action* action) {
   command->add_option("--threads", flags->threads, "Threads; changes no result [all cores]")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
+  AddRankOptions(command, &flags->ranks);
   command->add_flag("--dry-run", flags->dry_run,
                     "Checks everything, prints the plan, trains nothing");
   command->add_flag("--print-config", flags->print_config,

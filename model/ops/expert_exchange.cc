@@ -7,7 +7,8 @@
 
 namespace headwise {
 
-ExpertExchange::ExpertExchange(const ops::Routing& routing) : rows_(ops::RowsOf(routing)) {
+ExpertExchange::ExpertExchange(const ops::Routing& routing)
+    : token_rows_(routing.groups.rows()), rows_(ops::RowsOf(routing)) {
   for (std::size_t e = 0; e + 1 < rows_.offsets.size(); ++e) {
     counts_.push_back(rows_.offsets[e + 1] - rows_.offsets[e]);
   }
@@ -56,10 +57,18 @@ Tensor ExpertExchange::ToExperts(const OpContext& ctx, const Tensor& rows) {
   return there;
 }
 
+// Back with the tokens there are as many rows as choices; on types alone an estimate came back.
+Tensor ExpertExchange::WithTokens(const OpContext& ctx, const Tensor& rows) const {
+  if (ctx.device != Device::kMeta || !LayoutOf(rows).defined()) return rows;
+  return TensorLayout::Attach(ctx.Empty({token_rows_, rows.dim(1)}, rows.dtype()), LayoutOf(rows));
+}
+
 Tensor ExpertExchange::ToTokens(const OpContext& ctx, const Tensor& rows) {
   if (ctx.sharding == nullptr) return rows;
-  return ctx.sharding->CrossRows(
-      "combine", rows, [&](const Step& step, const Tensor& x) { return Move(ctx, step, x); });
+  return WithTokens(
+      ctx, ctx.sharding->CrossRows("combine", rows, [&](const Step& step, const Tensor& x) {
+        return Move(ctx, step, x);
+      }));
 }
 
 Tensor ExpertExchange::ToTokensBackward(const OpContext& ctx, const Tensor& drows) {
@@ -70,8 +79,10 @@ Tensor ExpertExchange::ToTokensBackward(const OpContext& ctx, const Tensor& drow
 
 Tensor ExpertExchange::ToExpertsBackward(const OpContext& ctx, const Tensor& drows) {
   if (ctx.sharding == nullptr) return drows;
-  return ctx.sharding->CrossRowsBackward(
-      "dispatch", drows, [&](const Step& step, const Tensor& x) { return Move(ctx, step, x); });
+  return WithTokens(ctx, ctx.sharding->CrossRowsBackward("dispatch", drows,
+                                                         [&](const Step& step, const Tensor& x) {
+                                                           return Move(ctx, step, x);
+                                                         }));
 }
 
 }  // namespace headwise

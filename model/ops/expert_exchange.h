@@ -38,10 +38,12 @@ class ExpertExchange {
   const ops::ExpertRows& rows() const { return rows_; }
 
  private:
+  Tensor WithTokens(const OpContext& ctx, const Tensor& rows) const;
   // Moves rows on real ranks.
   absl::StatusOr<Tensor> Move(const OpContext& ctx, const Step& step, const Tensor& rows);
 
   std::vector<std::int64_t> counts_;  // rows of each expert, with their tokens
+  std::int64_t token_rows_ = 0;       // all of them
   ops::ExpertRows rows_;
   std::shared_ptr<RowExchange> exchange_;
 };

@@ -19,6 +19,7 @@
 #include "core/proto/message_fields.h"
 #include "kernels/common/reductions.h"
 #include "model/gradient_accumulator.h"
+#include "model/rank_pass.h"
 #include "model/report/line_plot.h"
 #include "model/train/run_config.h"
 #include "model/train/token_windows.h"
@@ -90,35 +91,29 @@ TrainingRun::~TrainingRun() {
 
 absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Create(
     const RunConfig& config, const std::string& directory,
-    const std::optional<FoundCheckpoint>& resume, ThreadPool& pool, Kernels kernels) {
+    const std::optional<FoundCheckpoint>& resume, ThreadPool& pool, Kernels kernels,
+    TrainingRank* rank) {
   HW_ASSIGN_OR_RETURN(TrainingData data,
                       TrainingData::Load(config.data(), config.model().vocab_size(),
                                          config.training().sequence_length()));
   DecoderOptions options = DecoderOptionsOf(config.training());
   options.kernels = kernels;
+  if (rank != nullptr) options.sharding = &rank->sharding();
   HW_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, Decoder::Create(config.model(), options));
   HW_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> optimizer,
-                      Optimizer::Create(config.optimizer(), decoder->parameters()));
+                      Optimizer::Create(config.optimizer(), decoder->parameters(),
+                                        rank == nullptr ? nullptr : &rank->ranks()));
 
   std::unique_ptr<TrainingRun> run(new TrainingRun(config, directory, std::move(data)));
+  run->rank_ = rank;
   run->decoder_ = std::move(decoder);
   run->optimizer_ = std::move(optimizer);
-  run->accumulator_ = std::make_unique<GradientAccumulator>(run->decoder_->parameters(),
-                                                            config.training().micro_batches());
-  HW_ASSIGN_OR_RETURN(run->lock_, LockDirectory(directory));
-  HW_RETURN_IF_ERROR(RemoveTemporaries(directory).status());
-  if (!resume.has_value()) HW_RETURN_IF_ERROR(CheckUnused(directory));
+  const std::int64_t groups = rank == nullptr ? 1 : rank->groups();
+  run->accumulator_ = std::make_unique<GradientAccumulator>(
+      run->decoder_->parameters(), config.training().micro_batches() / groups);
+  HW_RETURN_IF_ERROR(run->Agree(run->first() ? run->Open(resume) : absl::OkStatus()));
   if (resume.has_value()) {
-    if (resume->state.text() != run->data_.Fingerprint()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          config.data().path(), ": is another text than the one that ", resume->directory,
-          " was trained on: expected ", resume->state.text(), ", found ", run->data_.Fingerprint(),
-          "; try that text, or train on this one with --init ", resume->directory,
-          " in another --run"));
-    }
-    HW_RETURN_IF_ERROR(LoadWeights(*resume, run->decoder_->parameters()));
-    HW_RETURN_IF_ERROR(LoadOptimizerState(*resume, run->optimizer_->State()));
-    run->step_ = resume->state.step();
+    HW_RETURN_IF_ERROR(run->Resume(*resume));
   } else {
     run->decoder_->Initialize(config.training().seed());
   }
@@ -126,10 +121,55 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Create(
   return run;
 }
 
+absl::Status TrainingRun::Open(const std::optional<FoundCheckpoint>& resume) {
+  HW_ASSIGN_OR_RETURN(lock_, LockDirectory(directory_));
+  HW_RETURN_IF_ERROR(RemoveTemporaries(directory_).status());
+  return resume.has_value() ? absl::OkStatus() : CheckUnused(directory_);
+}
+
+absl::Status TrainingRun::Resume(const FoundCheckpoint& resume) {
+  if (resume.state.text() != data_.Fingerprint()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        config_.data().path(), ": is another text than the one that ", resume.directory,
+        " was trained on: expected ", resume.state.text(), ", found ", data_.Fingerprint(),
+        "; try that text, or train on this one with --init ", resume.directory,
+        " in another --run"));
+  }
+  const auto weights = [&](const std::vector<Parameter*>& whole) {
+    return LoadWeights(resume, whole);
+  };
+  const auto state = [&](const std::vector<NamedTensor>& whole) {
+    return LoadOptimizerState(resume, whole);
+  };
+  if (rank_ == nullptr) {
+    HW_RETURN_IF_ERROR(weights(decoder_->parameters()));
+    HW_RETURN_IF_ERROR(state(optimizer_->State()));
+  } else {
+    HW_RETURN_IF_ERROR(rank_->LoadParameters(decoder_->parameters(), weights));
+    HW_RETURN_IF_ERROR(rank_->LoadState(optimizer_->State(), state));
+  }
+  step_ = resume.state.step();
+  return absl::OkStatus();
+}
+
 absl::Status TrainingRun::InitializeFrom(const ModelSource& source, ThreadPool& pool) {
-  HW_RETURN_IF_ERROR(source.LoadWeights(config_.model(), decoder_->parameters()));
+  const auto load = [&](const std::vector<Parameter*>& whole) {
+    return source.LoadWeights(config_.model(), whole);
+  };
+  HW_RETURN_IF_ERROR(rank_ == nullptr ? load(decoder_->parameters())
+                                      : rank_->LoadParameters(decoder_->parameters(), load));
   decoder_->WeightsChanged(pool);
   return absl::OkStatus();
+}
+
+absl::Status TrainingRun::Log(const StepMetrics& metrics) {
+  const absl::Status logged = metrics_.has_value() ? metrics_->Append(metrics) : absl::OkStatus();
+  if (rank_ != nullptr) return Agree(logged);
+  if (logged.ok()) return logged;
+  const absl::Status saved = Save();
+  return absl::DataLossError(absl::StrCat(
+      logged.message(), "; ",
+      saved.ok() ? absl::StrCat("saved as step-", step_) : "this step could not be saved either"));
 }
 
 absl::StatusOr<TrainingSummary> TrainingRun::Run(Progress* progress, const StopSignal* stop,
@@ -137,26 +177,34 @@ absl::StatusOr<TrainingSummary> TrainingRun::Run(Progress* progress, const StopS
   const TrainingConfig& training = config_.training();
   TrainingSummary summary;
   summary.first_step = step_;
-  HW_RETURN_IF_ERROR(WriteFileAtomically(directory_ + "/run.textproto", PrintAllFields(config_)));
-  HW_ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(directory_ + "/metrics.jsonl", step_));
-  metrics_.emplace(std::move(metrics));
+  if (first()) {
+    HW_RETURN_IF_ERROR(
+        Agree(WriteFileAtomically(directory_ + "/run.textproto", PrintAllFields(config_))));
+    auto metrics = MetricsLog::Open(directory_ + "/metrics.jsonl", step_);
+    HW_RETURN_IF_ERROR(Agree(metrics.status()));
+    metrics_.emplace(*std::move(metrics));
+  } else {
+    HW_RETURN_IF_ERROR(Agree(absl::OkStatus()));
+    HW_RETURN_IF_ERROR(Agree(absl::OkStatus()));
+  }
   std::int64_t consecutive_skips = 0;
   const auto due = [&](std::int64_t every) { return every > 0 && step_ % every == 0; };
+  const auto stopped = [&]() -> absl::StatusOr<bool> {
+    const bool requested = stop != nullptr && stop->requested();
+    return rank_ == nullptr ? requested : rank_->FromFirst(requested);
+  };
 
-  while (step_ < training.steps() && !(stop != nullptr && stop->requested())) {
-    StepMetrics metrics = Step(pool);
+  while (step_ < training.steps()) {
+    HW_ASSIGN_OR_RETURN(const bool stop_now, stopped());
+    if (stop_now) break;
+    HW_ASSIGN_OR_RETURN(StepMetrics metrics, Step(pool));
     const bool last = step_ == training.steps();
 
     if (last || due(training.eval_every())) {
-      metrics.validation_loss = Validate(pool);
+      HW_ASSIGN_OR_RETURN(metrics.validation_loss, Validate(pool));
       summary.validation_loss = metrics.validation_loss;
     }
-    if (const absl::Status logged = metrics_->Append(metrics); !logged.ok()) {
-      const absl::Status saved = Save();
-      return absl::DataLossError(absl::StrCat(logged.message(), "; ",
-                                              saved.ok() ? absl::StrCat("saved as step-", step_)
-                                                         : "this step could not be saved either"));
-    }
+    HW_RETURN_IF_ERROR(Log(metrics));
     if (progress != nullptr) {
       progress->Update(metrics);
       if (metrics.validation_loss.has_value()) {
@@ -190,7 +238,29 @@ absl::StatusOr<TrainingSummary> TrainingRun::Run(Progress* progress, const StopS
   return summary;
 }
 
-StepMetrics TrainingRun::Step(ThreadPool& pool) {
+absl::StatusOr<std::vector<double>> TrainingRun::Accumulate(const std::vector<TokenBatch>& batches,
+                                                            double loss_scale, ThreadPool& pool) {
+  std::vector<double> losses;
+  if (rank_ == nullptr) {
+    for (const TokenBatch& batch : batches) {
+      losses.push_back(decoder_->ForwardBackward(batch, loss_scale, pool));
+      accumulator_->Add(pool);
+    }
+    return losses;
+  }
+  // Consecutive micro-batches are one group's: what it adds up is a subtree of the whole sum.
+  const auto own = static_cast<std::int64_t>(batches.size()) / rank_->groups();
+  for (std::int64_t i = 0; i < own; ++i) {
+    const TokenBatch& batch = batches[static_cast<std::size_t>(rank_->group() * own + i)];
+    losses.push_back(decoder_->ForwardBackward(rank_->ShareOfGroup(batch), loss_scale, pool));
+    HW_RETURN_IF_ERROR(rank_->sharding().status());
+    accumulator_->Add(pool);
+  }
+  HW_RETURN_IF_ERROR(ReduceGradients(rank_->sharding(), decoder_->parameters()));
+  return rank_->SumsOfAllGroups(losses);
+}
+
+absl::StatusOr<StepMetrics> TrainingRun::Step(ThreadPool& pool) {
   const auto start = std::chrono::steady_clock::now();
   const TrainingConfig& training = config_.training();
   const std::int64_t leaves = training.micro_batches();
@@ -204,12 +274,9 @@ StepMetrics TrainingRun::Step(ThreadPool& pool) {
   }
   // A step without a single target has nothing to learn: its gradients are exactly zero.
   const double loss_scale = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
-  std::vector<double> losses;
-  for (const TokenBatch& batch : batches) {
-    losses.push_back(decoder_->ForwardBackward(batch, loss_scale, pool));
-    accumulator_->Add(pool);
-  }
+  HW_ASSIGN_OR_RETURN(const std::vector<double> losses, Accumulate(batches, loss_scale, pool));
   const StepReport report = optimizer_->Step(step_, training.steps(), pool);
+  HW_RETURN_IF_ERROR(report.status);
   decoder_->WeightsChanged(pool);
   ++step_;
 
@@ -226,7 +293,44 @@ StepMetrics TrainingRun::Step(ThreadPool& pool) {
   return metrics;
 }
 
-double TrainingRun::Validate(ThreadPool& pool) {
+absl::StatusOr<std::vector<double>> TrainingRun::Losses(const std::vector<TokenBatch>& batches,
+                                                        ThreadPool& pool) {
+  std::vector<double> losses;
+  if (rank_ == nullptr) {
+    for (const TokenBatch& batch : batches) losses.push_back(decoder_->Loss(batch, pool));
+    return losses;
+  }
+  // In rounds of one batch for each group. Ranks of all groups take part in each; where batches or
+  // their tokens end early, the rest has no targets.
+  const auto groups = static_cast<std::size_t>(rank_->groups());
+  const auto size = static_cast<std::size_t>(rank_->sharding().group_tokens());
+  for (std::size_t begin = 0; begin < batches.size(); begin += groups) {
+    const std::size_t own = begin + static_cast<std::size_t>(rank_->group());
+    TokenBatch batch = batches[std::min(own, batches.size() - 1)];
+    if (own >= batches.size())
+      std::fill(batch.targets.begin(), batch.targets.end(), kIgnoredTarget);
+    if (const auto tokens = static_cast<std::int64_t>(batch.inputs.size());
+        batch.inputs.size() < size) {
+      const auto missing = static_cast<std::int64_t>(size) - tokens;
+      batch.segments.push_back({.query_begin = tokens,
+                                .num_queries = missing,
+                                .key_begin = tokens,
+                                .num_keys = missing});
+      batch.inputs.resize(size, 0);
+      batch.targets.resize(size, kIgnoredTarget);
+      for (std::int64_t i = 0; i < missing; ++i)
+        batch.positions.push_back(i % config_.training().sequence_length());
+    }
+    const double local = decoder_->Loss(rank_->ShareOfGroup(batch), pool);
+    HW_RETURN_IF_ERROR(rank_->sharding().status());
+    HW_ASSIGN_OR_RETURN(const std::vector<double> round, rank_->SumsOfAllGroups({local}));
+    losses.insert(losses.end(), round.begin(), round.end());
+  }
+  losses.resize(batches.size());
+  return losses;
+}
+
+absl::StatusOr<double> TrainingRun::Validate(ThreadPool& pool) {
   const TrainingConfig& training = config_.training();
   const std::int64_t batch_windows = training.batch_size() / training.micro_batches();
   const std::int64_t split = data_.validation_windows();
@@ -235,24 +339,41 @@ double TrainingRun::Validate(ThreadPool& pool) {
                                    : training.eval_batches() * batch_windows;
   double loss = 0;
   std::int64_t targets = 0;
-  for (std::int64_t first = 0; first < windows; first += batch_windows) {
-    const TokenBatch batch = data_.ValidationBatch(first, std::min(batch_windows, windows - first));
-    loss += decoder_->Loss(batch, pool);
-    targets += NumTargets(batch);
+  // As many at a time as there are groups.
+  const std::int64_t groups = rank_ == nullptr ? 1 : rank_->groups();
+  for (std::int64_t first = 0; first < windows;) {
+    std::vector<TokenBatch> batches;
+    for (; first < windows && static_cast<std::int64_t>(batches.size()) < groups;
+         first += batch_windows) {
+      batches.push_back(data_.ValidationBatch(first, std::min(batch_windows, windows - first)));
+      targets += NumTargets(batches.back());
+    }
+    HW_ASSIGN_OR_RETURN(const std::vector<double> losses, Losses(batches, pool));
+    for (const double one : losses) loss += one;
   }
   return targets > 0 ? loss / static_cast<double>(targets) : 0.0;
 }
 
 absl::Status TrainingRun::Save() {
-  HW_RETURN_IF_ERROR(CheckFinite(decoder_->parameters(), step_));
+  HW_RETURN_IF_ERROR(Agree(CheckFinite(decoder_->parameters(), step_)));
   CheckpointState state;
   state.set_step(step_);
   state.set_next_sequence(step_ * config_.training().batch_size());
   *state.mutable_config() = config_;
   state.set_text(data_.Fingerprint());
-  HW_RETURN_IF_ERROR(SaveCheckpoint(directory_, state, decoder_->parameters(), optimizer_->State(),
-                                    config_.training().keep_checkpoints(), hook_));
-  return WriteLossPlot();
+  const auto save = [&](const std::vector<Parameter*>& parameters,
+                        const std::vector<NamedTensor>& optimizer_state) -> absl::Status {
+    HW_RETURN_IF_ERROR(SaveCheckpoint(directory_, state, parameters, optimizer_state,
+                                      config_.training().keep_checkpoints(), hook_));
+    return WriteLossPlot();
+  };
+  if (rank_ == nullptr) return save(decoder_->parameters(), optimizer_->State());
+  HW_ASSIGN_OR_RETURN(std::vector<Parameter> whole, rank_->WholeParameters(decoder_->parameters()));
+  HW_ASSIGN_OR_RETURN(const std::vector<NamedTensor> whole_state,
+                      rank_->WholeState(optimizer_->State()));
+  std::vector<Parameter*> pointers;
+  for (Parameter& parameter : whole) pointers.push_back(&parameter);
+  return Agree(first() ? save(pointers, whole_state) : absl::OkStatus());
 }
 
 absl::Status TrainingRun::WriteLossPlot() {

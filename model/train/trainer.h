@@ -7,7 +7,9 @@
 //   RUN/.lock              held by the process that trains
 //
 // A run is a function of its configuration and its text: the number of threads, interruptions and
-// restarts change no bit of the weights.
+// restarts change no bit of the weights. On several ranks (training_rank.h) every rank has a
+// TrainingRun of its share; checkpoints are those of one rank, and data parallelism changes no bit
+// either.
 #ifndef HEADWISE_MODEL_TRAIN_TRAINER_H_
 #define HEADWISE_MODEL_TRAIN_TRAINER_H_
 
@@ -15,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -28,6 +31,7 @@
 #include "model/train/checkpoint.h"
 #include "model/train/stop_signal.h"
 #include "model/train/training_data.h"
+#include "model/train/training_rank.h"
 #include "optim/optimizer.h"
 
 namespace headwise {
@@ -49,25 +53,25 @@ class TrainingRun {
  public:
   // Makes or reopens a run. `config` is resolved and valid; with `resume` the weights, optimizer
   // state and position come from it, otherwise weights are drawn from the seed. Creates
-  // `directory`. `kernels` shows in no bit, so a run may go on with others. kFailedPrecondition if
-  // another process trains there.
+  // `directory`. `kernels` shows in no bit, so a run may go on with others. `rank`: this one of
+  // several, not owned; null for one. kFailedPrecondition if another process trains there.
   static absl::StatusOr<std::unique_ptr<TrainingRun>> Create(
       const RunConfig& config, const std::string& directory,
       const std::optional<FoundCheckpoint>& resume, ThreadPool& pool,
-      Kernels kernels = Kernels::kCpu);
+      Kernels kernels = Kernels::kCpu, TrainingRank* rank = nullptr);
   ~TrainingRun();
 
   // Replaces the weights; the optimizer and the step stay at their start.
   absl::Status InitializeFrom(const ModelSource& source, ThreadPool& pool);
 
-  // Trains to config.training.steps, or until `stop` (may be null), saving and validating as
+  // Trains to config.training.steps, or until `stop` (may be null; on the first rank), saving and validating as
   // configured, and always at the end. `progress` may be null. kAborted if gradients stay
   // non-finite; the last checkpoint is then left as it was.
   absl::StatusOr<TrainingSummary> Run(Progress* progress, const StopSignal* stop, ThreadPool& pool);
 
   // Mean loss over config.training.eval_batches validation batches, or the whole split if it has
   // fewer, nats per token.
-  double Validate(ThreadPool& pool);
+  absl::StatusOr<double> Validate(ThreadPool& pool);
 
   Decoder& decoder() { return *decoder_; }
   const Optimizer& optimizer() const { return *optimizer_; }
@@ -79,8 +83,22 @@ class TrainingRun {
  private:
   TrainingRun(const RunConfig& config, std::string directory, TrainingData data);
 
+  // Whether this process reads and writes the run directory.
+  bool first() const { return rank_ == nullptr || rank_->first(); }
+  absl::Status Agree(const absl::Status& status) const {
+    return rank_ == nullptr ? status : rank_->Agree(status);
+  }
+  absl::Status Open(const std::optional<FoundCheckpoint>& resume);
+  absl::Status Resume(const FoundCheckpoint& resume);
+  // Forward and backward of the step's micro-batches, gradients summed: the losses of all.
+  absl::StatusOr<std::vector<double>> Accumulate(const std::vector<TokenBatch>& batches,
+                                                 double loss_scale, ThreadPool& pool);
+  // The losses of validation batches, each over its tokens.
+  absl::StatusOr<std::vector<double>> Losses(const std::vector<TokenBatch>& batches,
+                                             ThreadPool& pool);
+  absl::Status Log(const StepMetrics& metrics);
   // One optimizer step; step_ counts it.
-  StepMetrics Step(ThreadPool& pool);
+  absl::StatusOr<StepMetrics> Step(ThreadPool& pool);
   // Writes step-<step_>/ and loss.svg.
   absl::Status Save();
   absl::Status WriteLossPlot();
@@ -91,6 +109,7 @@ class TrainingRun {
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<class GradientAccumulator> accumulator_;
+  TrainingRank* rank_ = nullptr;  // not owned; null: one rank
   std::optional<MetricsLog> metrics_;
   int lock_ = -1;          // file descriptor of RUN/.lock
   std::int64_t step_ = 0;  // optimizer steps done

@@ -252,11 +252,11 @@ TEST_F(TrainerTest, InitTakesTheWeightsOfAnotherRun) {
   ASSERT_TRUE(Train(Config(), "source").ok());
   ThreadPool pool(1);
   auto run = *TrainingRun::Create(Config(), Dir("fresh"), std::nullopt, pool);
-  const double before = run->Validate(pool);
+  const double before = *run->Validate(pool);
   const ModelSource source = *ModelSource::Open(Dir("source"));
   ASSERT_TRUE(run->InitializeFrom(source, pool).ok());
   EXPECT_EQ(run->step(), 0);
-  EXPECT_LT(run->Validate(pool), before - 0.3);
+  EXPECT_LT(*run->Validate(pool), before - 0.3);
   RunConfig wider = Config();
   wider.mutable_model()->mutable_ffn()->set_hidden_dim(wider.model().ffn().hidden_dim() + 8);
   auto other = *TrainingRun::Create(wider, Dir("wider"), std::nullopt, pool);

@@ -32,6 +32,13 @@ std::vector<const ShardedFactor*> FactorsOf(const LayoutType& type) {
   return factors;
 }
 
+// Whether a rank's shape is an estimate.
+bool Ragged(const LayoutType& type) {
+  const auto factors = FactorsOf(type);
+  return std::any_of(factors.begin(), factors.end(),
+                     [](const ShardedFactor* f) { return f->factor.kind == FactorKind::kRagged; });
+}
+
 std::int64_t LocalSize(const LayoutType& type, const ShardedFactor& f, std::int64_t rank) {
   if (f.sizes.empty()) return f.Share(type.mesh(), type.view());
   return f.sizes[static_cast<std::size_t>(type.mesh().Coordinate(type.view(), f.axes[0], rank))];
@@ -133,7 +140,9 @@ class AxisStep {
         if (new_cut_ >= 0) return Slice(x);
         if (cut_ >= 0) return Pad(x);
         // R -> P keeps the first rank's; I -> R keeps everybody's.
-        return step_.to == AxisType::kPartial && place_ > 0 ? Local(to_, rank_) : x;
+        return step_.to == AxisType::kPartial && place_ > 0
+                   ? Tensor::Zeros(x.shape(), x.dtype(), Device::kCpu)
+                   : x;
       default:
         return x;
     }
@@ -145,7 +154,7 @@ class AxisStep {
   ConstElements All(const Tensor& x) const { return {x.raw_data(), x.size(), x.dtype()}; }
 
   absl::StatusOr<Tensor> AllReduce(const Tensor& x) const {
-    Tensor sum = Local(to_, rank_);
+    const Tensor sum = Tensor::Zeros(x.shape(), x.dtype(), Device::kCpu);
     HW_RETURN_IF_ERROR(
         comm_.AllReduce(All(x), Elements(sum.raw_data(), sum.size(), sum.dtype()), AddIn()));
     return sum;
@@ -305,7 +314,8 @@ Tensor LocalShare(const LayoutType& type, std::int64_t rank, const Tensor& globa
 
 absl::StatusOr<Tensor> RunStep(const MeshRanks& ranks, const Step& step, const LayoutType& type,
                                const Tensor& x) {
-  HW_CHECK(x.shape() == type.LocalShape(ranks.rank()) && x.dtype() == type.dtype())
+  HW_CHECK((Ragged(type) || x.shape() == type.LocalShape(ranks.rank())) &&
+           x.dtype() == type.dtype())
       << step.ToString() << ": " << ToString(x.shape()) << " of " << x.dtype() << " for "
       << type.ToString();
   const auto result = Apply(step, type);

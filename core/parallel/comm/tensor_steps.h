@@ -7,8 +7,9 @@
 //
 // Tensors are local, contiguous and on Device::kCpu; their shape is the type's LocalShape(), and
 // dtypes must be equal to the type's. All ranks of an axis take the same step. Sums have the order
-// of core/parallel/comm/communicator.h. A kRagged factor has no fixed share: steps that cut or join
-// one are refused here; the rows of experts are exchanged with tables of counts.
+// of core/parallel/comm/communicator.h. A kRagged factor has no fixed share, and x may have any
+// number of its elements: steps that cut or join one are refused here; the rows of experts are
+// exchanged with tables of counts (row_exchange.h).
 #ifndef HEADWISE_CORE_PARALLEL_COMM_TENSOR_STEPS_H_
 #define HEADWISE_CORE_PARALLEL_COMM_TENSOR_STEPS_H_
 
