@@ -1,5 +1,6 @@
 #include "model/sharding.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/check.h"
@@ -15,6 +16,15 @@ LayoutType ByExpert(const LayoutType& rows) {
 
 LayoutType Together(const LayoutType& rows) {
   return rows.defined() ? MergeDims(rows, 0, 2) : rows;
+}
+
+bool HasRows(const LayoutType& type) {
+  for (const ShardedDim& dim : type.dims()) {
+    for (const ShardedFactor& f : dim) {
+      if (f.factor.kind == FactorKind::kRagged) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -59,8 +69,14 @@ Tensor Sharding::Take(const std::vector<LayoutChecker::Taken>& steps, const Layo
     return TensorLayout::Attach(x, attached);
   }
   if (ranks_ == nullptr) {
-    return TensorLayout::Attach(
-        Tensor::Empty(attached.LocalShape(rank_), attached.dtype(), x.device()), attached);
+    // Of rows of experts the layout has an estimate, and steps other than an exchange leave them.
+    const bool exchanged = std::any_of(steps.begin(), steps.end(), [](const auto& one) {
+      return one.step.kind == StepKind::kAllToAll;
+    });
+    const bool keeps_shape = HasRows(attached) && !exchanged;
+    return TensorLayout::Attach(Tensor::Empty(keeps_shape ? x.shape() : attached.LocalShape(rank_),
+                                              attached.dtype(), x.device()),
+                                attached);
   }
   Tensor local = x;
   for (const LayoutChecker::Taken& one : steps) {
