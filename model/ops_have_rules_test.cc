@@ -32,7 +32,6 @@ const std::map<std::string, std::string>& WithoutRules() {
       {"NoteDual", "a check of layouts"},
       {"Communicates", "a question about the plan"},
       {"RowsOf", "a part of its argument"},
-      {"SumLosses", "numbers of a rank; the rule of the losses has summed them"},
   };
   return *reasons;
 }

@@ -193,7 +193,7 @@ struct VerifiedFix {
 };
 
 // Fixes of the first mistake of `failed`, a checker on which `model` has run: single edits of the
-// entries that it had asked for last, each tried by running `model` again, cheapest first, at most
+// entries that it had asked for last, or that belong to the mistake's module, each tried by running `model` again, cheapest first, at most
 // `most` of them. Entries of numbered modules are edited for all of them ("layers.*").
 std::vector<VerifiedFix> FindFixes(const LayoutChecker& failed,
                                    absl::FunctionRef<void(LayoutChecker&)> model,
