@@ -14,6 +14,7 @@
 #include "core/heads/packed_qkv.h"
 #include "gtest/gtest.h"
 #include "kernels/muon_step/emulated_step.h"
+#include "kernels/newton_schulz/spectra.h"
 
 namespace headwise {
 namespace {
@@ -205,6 +206,34 @@ TYPED_TEST(EmulatedMuonStep, Restarts) {
   ExpectEmulatedParity<TypeParam>({.coefficients = &PolarExpress8()},
                                   {TestWeight<TypeParam>(HeadBlocks::Whole(132), 140, 8)},
                                   "polar_express8, tiled");
+}
+
+// The block that is orthogonalised has the spectrum: without momentum u is the gradient.
+TYPED_TEST(EmulatedMuonStep, SevenSpectra) {
+  struct Case {
+    std::int64_t rows, cols;
+    MuonChainMemory chain;
+  };
+  for (const Case c :
+       {Case{24, 72, MuonChainMemory::kAuto}, Case{64, 64, MuonChainMemory::kAuto},
+        Case{140, 80, MuonChainMemory::kTriangles}, Case{72, 100, MuonChainMemory::kScratch}}) {
+    std::vector<TestWeight<TypeParam>> weights;
+    for (const MakeSpectrum make : kSevenSpectra) {
+      const DoubleMatrix m = make(c.rows, c.cols, /*seed=*/weights.size());
+      TestWeight<TypeParam>& w =
+          weights.emplace_back(HeadBlocks::Whole(c.rows), c.cols, weights.size());
+      for (std::int64_t i = 0; i < c.rows; ++i) {
+        for (std::int64_t j = 0; j < c.cols; ++j) {
+          w.gradient.at(i, j) = Narrow<TypeParam>(static_cast<float>(m.at(i, j)));
+        }
+      }
+    }
+    for (const NewtonSchulzCoefficients* set : {&Quintic5(), &PolarExpress8()}) {
+      ExpectEmulatedParity({.momentum = 0, .coefficients = set}, weights,
+                           absl::StrCat(set->name, ", ", c.rows, " x ", c.cols),
+                           {.chain = c.chain});
+    }
+  }
 }
 
 // Blocks of zeros, of subnormals, and of magnitudes that are brought into range by a power of two,

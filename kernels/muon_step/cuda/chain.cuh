@@ -156,7 +156,7 @@ __device__ __forceinline__ void StoreScaled(const StepArguments& a, const BlockE
 
 // Unit: a block. The steps [begin, end) from one restart to the next.
 template <typename G, int kEdge, template <int> class Storage>
-__global__ void __launch_bounds__(kLowerThreads)
+__global__ void __launch_bounds__(kLowerThreads, kEdge == muon_step::kSmallEdge ? 3 : 1)
     MuonChain(const StepArguments a, MuonStepPlan::Segment steps) {
   HW_DYNAMIC_SHARED(float, shared, 0);
   HW_SHARED(float, diagonal, kSide<kEdge>);

@@ -101,7 +101,8 @@ __device__ __forceinline__ float* QuadInScratch(const StepArguments& a, const Bl
                                                 int which, const Quad& quad) {
   const std::int64_t row = b.transposed != 0 ? quad.c : quad.i;
   const std::int64_t column = b.transposed != 0 ? quad.i : quad.c;
-  return a.scratch + b.x[which] + row * b.x_stride + column;
+  // Not b.x[which]: an index that is not constant puts all of b into local memory.
+  return a.scratch + (which == 0 ? b.x[0] : b.x[1]) + row * b.x_stride + column;
 }
 
 // --- Values ---------------------------------------------------------------------------------------

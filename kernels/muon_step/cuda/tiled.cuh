@@ -60,7 +60,7 @@ __device__ __forceinline__ void SetBoth(float* matrix, int side, int i, int j, f
 
 // Unit: a block, 64 rows of X, a chunk. The momentum, and u as X[0].
 template <typename G>
-__global__ void __launch_bounds__(kTiledThreads) MuonTiledMomentum(const StepArguments a) {
+__global__ void __launch_bounds__(kTiledThreads, 2) MuonTiledMomentum(const StepArguments a) {
   if (Skips(a)) return;
   const Unit unit = ThisUnit(a);
   const BlockEntry b = LoadBlock(a, unit.block);
@@ -98,7 +98,7 @@ __device__ __forceinline__ void StageByColumns(const StepArguments& a, const Blo
 
 // Unit: a block, a tile's row and column. The Gram matrix of X[which] into the matrix `out`. The
 // tree over chunks keeps one partial sum a level in the scratch, each thread its own.
-__global__ void __launch_bounds__(kTiledThreads)
+__global__ void __launch_bounds__(kTiledThreads, 2)
     MuonTiledGram(const StepArguments a, int which, int out, bool scales) {
   HW_SHARED(float, left, kTileFloats);
   HW_SHARED(float, right, kTileFloats);
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kTiledThreads)
 }
 
 // Unit: a block and 64 rows. R = G / t, G in Z's place; and s.
-__global__ void __launch_bounds__(kTiledThreads) MuonTiledNormalize(const StepArguments a) {
+__global__ void __launch_bounds__(kTiledThreads, 2) MuonTiledNormalize(const StepArguments a) {
   HW_SHARED(float, subtrees, kTiledThreads);
   if (Skips(a)) return;
   const Unit unit = ThisUnit(a);
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kTiledThreads) MuonTiledNormalize(const StepAr
 
 // Unit: a block, a tile's row and column; blockIdx.y chooses the product. Neither writes what one of
 // them reads.
-__global__ void __launch_bounds__(kTiledThreads)
+__global__ void __launch_bounds__(kTiledThreads, 2)
     MuonTiledProduct(const StepArguments a, const TiledProduct first, const TiledProduct second) {
   HW_SHARED(float, left, kTileFloats);
   HW_SHARED(float, right, kTileFloats);
@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(kTiledThreads)
 }
 
 // Unit: a block, 64 rows and 64 columns of X.
-__global__ void __launch_bounds__(kTiledThreads)
+__global__ void __launch_bounds__(kTiledThreads, 2)
     MuonTiledApply(const StepArguments a, const TiledApplyWay way) {
   HW_SHARED(float, qs, kTileFloats);
   HW_SHARED(float, stage, kTileFloats);
