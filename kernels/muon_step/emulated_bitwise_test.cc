@@ -3,17 +3,17 @@
 //
 // Break it to believe it: leave out a __syncthreads in cuda/chain.cuh, or take rows beyond d in
 // cuda/tiled.cuh.
-#include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/dtype/dtype.h"
 #include "core/heads/head_blocks.h"
-#include "core/heads/packed_qkv.h"
 #include "gtest/gtest.h"
 #include "kernels/muon_step/emulated_step.h"
+#include "kernels/muon_step/test_weights.h"
 #include "kernels/newton_schulz/spectra.h"
 
 namespace headwise {
@@ -25,26 +25,6 @@ class EmulatedMuonStep : public testing::Test {};
 using GradientTypes = testing::Types<float, BFloat16>;
 TYPED_TEST_SUITE(EmulatedMuonStep, GradientTypes);
 
-HeadBlocks Qkv(std::int64_t head_dim = 16) {
-  return HeadBlocks::FromPacked(*PackedQkv::Interleaved({4, 2, head_dim}));
-}
-
-HeadBlocks Columns() {
-  std::vector<HeadBlock> columns(2);
-  columns[0].ranges = {{30, 20}, {0, 10}};
-  columns[1].ranges = {{10, 20}};
-  return *HeadBlocks::Create(50, columns, BlockAxis::kColumns);
-}
-
-// Of multiples of four, so that columns may move in vectors.
-HeadBlocks VectorColumns() {
-  std::vector<HeadBlock> columns(3);
-  columns[0].ranges = {{32, 20}, {0, 12}};
-  columns[1].ranges = {{12, 20}};
-  columns[2].ranges = {{52, 8}};
-  return *HeadBlocks::Create(60, columns, BlockAxis::kColumns);
-}
-
 constexpr emulation::ThreadOrder kOrders[] = {emulation::ThreadOrder::kForward,
                                               emulation::ThreadOrder::kReverse,
                                               emulation::ThreadOrder::kRandom};
@@ -55,7 +35,7 @@ emulation::Options InOrder(emulation::ThreadOrder order, std::uint64_t seed = 1)
 }
 
 TYPED_TEST(EmulatedMuonStep, EveryHyperparameter) {
-  const std::vector<TestWeight<TypeParam>> weights = {TestWeight<TypeParam>(Qkv(), 70, 1)};
+  const std::vector<TestWeight<TypeParam>> weights = {TestWeight<TypeParam>(QkvBlocks(), 70, 1)};
   for (const UpdateScale scale : {UpdateScale::kAspect, UpdateScale::kMatchRmsAdamW,
                                   UpdateScale::kSpectral, UpdateScale::kUnit}) {
     for (const bool nesterov : {true, false}) {
@@ -76,27 +56,8 @@ TYPED_TEST(EmulatedMuonStep, EveryHyperparameter) {
   }
 }
 
-template <typename G>
-std::vector<TestWeight<G>> ManyKinds() {
-  using Weight = TestWeight<G>;
-  std::vector<Weight> weights = {
-      Weight(Qkv(), 300, 1),
-      Weight(*Qkv().Coarsen(Granularity::kKvGroup), 65, 2, Layout::kStrided),
-      Weight(HeadBlocks::Whole(130), 33, 3),
-      Weight(HeadBlocks::Whole(33), 513, 4, Layout::kStrided),
-      Weight(Columns(), 70, 5, Layout::kStrided),
-      Weight(HeadBlocks::Whole(1), 1, 6),
-      Weight(HeadBlocks::Whole(40), 40, 7),
-      Weight(VectorColumns(), 72, 8),
-      Weight(*Qkv().Coarsen(Granularity::kProjection), 48, 9),
-      Weight(HeadBlocks::Whole(100), 132, 10),
-  };
-  weights[2].transposed_storage = weights[6].transposed_storage = true;
-  return weights;
-}
-
 TYPED_TEST(EmulatedMuonStep, WeightsOfManyKindsInOneStep) {
-  const std::vector<TestWeight<TypeParam>> weights = ManyKinds<TypeParam>();
+  const std::vector<TestWeight<TypeParam>> weights = WeightsOfManyKinds<TypeParam>();
   for (const emulation::ThreadOrder order : kOrders) {
     ExpectEmulatedParity({.weight_decay = 0.1}, weights,
                          absl::StrCat("order ", static_cast<int>(order)),
@@ -105,7 +66,7 @@ TYPED_TEST(EmulatedMuonStep, WeightsOfManyKindsInOneStep) {
 }
 
 TYPED_TEST(EmulatedMuonStep, WeightsOfManyKindsInTheScratch) {
-  const std::vector<TestWeight<TypeParam>> weights = ManyKinds<TypeParam>();
+  const std::vector<TestWeight<TypeParam>> weights = WeightsOfManyKinds<TypeParam>();
   for (const emulation::ThreadOrder order : kOrders) {
     ExpectEmulatedParity({.weight_decay = 0.1}, weights,
                          absl::StrCat("order ", static_cast<int>(order)),
@@ -198,11 +159,12 @@ TYPED_TEST(EmulatedMuonStep, Restarts) {
                                                          {2.0f, -1.5f, 0.5f}},
                                                .restarts_after = {2, 3}};
   for (const MuonChainMemory chain : {MuonChainMemory::kAuto, MuonChainMemory::kScratch}) {
-    ExpectEmulatedParity({.weight_decay = 0.1, .coefficients = &restarting}, ManyKinds<TypeParam>(),
+    ExpectEmulatedParity({.weight_decay = 0.1, .coefficients = &restarting},
+                         WeightsOfManyKinds<TypeParam>(),
                          absl::StrCat("chain ", static_cast<int>(chain)), {.chain = chain});
   }
   ExpectEmulatedParity<TypeParam>({.coefficients = &PolarExpress8()},
-                                  {TestWeight<TypeParam>(Qkv(), 70, 8)}, "polar_express8");
+                                  {TestWeight<TypeParam>(QkvBlocks(), 70, 8)}, "polar_express8");
   ExpectEmulatedParity<TypeParam>({.coefficients = &PolarExpress8()},
                                   {TestWeight<TypeParam>(HeadBlocks::Whole(132), 140, 8)},
                                   "polar_express8, tiled");
@@ -239,48 +201,31 @@ TYPED_TEST(EmulatedMuonStep, SevenSpectra) {
 // Blocks of zeros, of subnormals, and of magnitudes that are brought into range by a power of two,
 // beside ordinary ones.
 TYPED_TEST(EmulatedMuonStep, MagnitudesOutOfRange) {
-  constexpr std::int64_t kDim = 16, kBlocks = 8, kIn = 70;
-  for (const std::int64_t n : {kIn, std::int64_t{516}}) {
-    TestWeight<TypeParam> w(*HeadBlocks::Separate(HeadRole::kQuery, kBlocks, kDim, 1), n, 4);
-    const int exponents[kBlocks] = {0, -140, -41, -39, 39, 42, 90, 0};
-    for (std::int64_t r = 0; r < kBlocks * kDim; ++r) {
-      for (std::int64_t c = 0; c < n; ++c) {
-        const int exponent = exponents[r / kDim];
-        const bool zero = r / kDim == kBlocks - 1;
-        const auto scaled = [&](float v) { return zero ? 0.0f : std::ldexp(v, exponent); };
-        w.gradient.at(r, c) = Narrow<TypeParam>(scaled(Widen(w.gradient.at(r, c))));
-        w.momentum.at(r, c) = scaled(w.momentum.at(r, c));
-      }
-    }
+  for (const std::int64_t cols : {70, 516}) {
+    const TestWeight<TypeParam> w = WeightOfManyMagnitudes<TypeParam>(cols);
     for (const MuonChainMemory chain : {MuonChainMemory::kAuto, MuonChainMemory::kScratch}) {
       for (const NewtonSchulzCoefficients* set : {&Quintic5(), &PolarExpress8()}) {
         ExpectEmulatedParity<TypeParam>({.weight_decay = 0.5, .coefficients = set}, {w},
-                                        absl::StrCat(set->name, ", ", n, " columns"),
+                                        absl::StrCat(set->name, ", ", cols, " columns"),
                                         {.chain = chain});
       }
     }
   }
 }
 
-// Products that underflow to zeros of either sign: adding the padding of a tree, +0, shows.
-TYPED_TEST(EmulatedMuonStep, PaddingIsAdded) {
-  TestWeight<TypeParam> w(HeadBlocks::Whole(6), 1300, 4);
-  for (std::int64_t r = 0; r < 6; ++r) {
-    for (std::int64_t c = 0; c < 1300; ++c) {
-      // Rows that hardly overlap, and tiny where they do.
-      const bool own = c % 6 == r;
-      const float v = own ? 1.0f : ((r + c) % 2 == 0 ? 0x1p-100f : -0x1p-100f);
-      w.gradient.at(r, c) = Narrow<TypeParam>(c < 1024 || own ? v : -0x1p-100f);
-      w.momentum.at(r, c) = 0.0f;
+// The tree over chunks has another shape for each number of them.
+TYPED_TEST(EmulatedMuonStep, NumbersOfChunks) {
+  for (const std::int64_t chunks : {2, 3, 4, 5, 6, 7, 8, 9, 13, 17}) {
+    const std::vector<TestWeight<TypeParam>> weights = {
+        TestWeight<TypeParam>(HeadBlocks::Whole(6), 256 * chunks - 3, chunks)};
+    for (const MuonChainMemory chain : {MuonChainMemory::kAuto, MuonChainMemory::kScratch}) {
+      ExpectEmulatedParity({}, weights, absl::StrCat(chunks, " chunks"), {.chain = chain});
     }
-  }
-  for (const MuonChainMemory chain : {MuonChainMemory::kAuto, MuonChainMemory::kScratch}) {
-    ExpectEmulatedParity<TypeParam>({.momentum = 0}, {w}, "padding", {.chain = chain});
   }
 }
 
 TYPED_TEST(EmulatedMuonStep, SeveralStepsOfOnePlan) {
-  std::vector<TestWeight<TypeParam>> expected = {TestWeight<TypeParam>(Qkv(), 70, 9)};
+  std::vector<TestWeight<TypeParam>> expected = {TestWeight<TypeParam>(QkvBlocks(), 70, 9)};
   std::vector<TestWeight<TypeParam>> actual = expected;
   const MuonHyperparameters hyper = {.learning_rate = 7, .weight_decay = 0.01};
   const std::vector<MuonWeight<TypeParam>> views = ViewsOf(actual);
@@ -309,7 +254,7 @@ TYPED_TEST(EmulatedMuonStep, SeveralStepsOfOnePlan) {
 
 TYPED_TEST(EmulatedMuonStep, ASkippedStepWritesNothing) {
   for (const MuonChainMemory chain : {MuonChainMemory::kAuto, MuonChainMemory::kScratch}) {
-    const std::vector<TestWeight<TypeParam>> before = ManyKinds<TypeParam>();
+    const std::vector<TestWeight<TypeParam>> before = WeightsOfManyKinds<TypeParam>();
     std::vector<TestWeight<TypeParam>> after = before;
     ASSERT_TRUE(StepEmulated({}, after, {.chain = chain, .skip = 1}).ok());
     for (std::size_t i = 0; i < before.size(); ++i) {
