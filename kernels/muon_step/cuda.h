@@ -18,23 +18,22 @@
 //
 // Blocks X [d, n], d <= n, fall into three classes by d; a step launches only those that occur:
 //
-//   d             chain runs in                                    launches, quintic5
-//   up to 64      shared memory, three matrices as squares                3
-//   65 to 128     the same (195 KiB: sm_90 and newer), or as
-//                 packed triangles (97 KiB: sm_80)                        3
-//   above         the scratch, in tiles of 64 x 64 by all                18
-//                 multiprocessors
+//   d            chain runs in                              launches of quintic5, polar_express8
+//   up to 64     51.3 KiB of shared memory                              3    9
+//   65 to 128    198.5 KiB as squares (sm_90 and newer), or             3    9
+//                97.3 KiB as packed triangles (sm_80)
+//   above        the scratch, a launch for each product                18   29
 //
-// The first two classes: chunk partials of the Gram matrix of u, made as it is read; the chain, one
-// thread block a head; O = (Q s) X with momentum, decay and the write. Each restart of the
-// coefficients adds 3 (7 with the steps of polar_express8's segments tiled). One fill of
-// block_count * 8 bytes comes first.
+// The first two: chunk partials of the Gram matrix of u, made as it is read; the chain, a thread
+// block for each block; O = (Q s) X with momentum, decay and the write. Each restart of the
+// coefficients adds three. The third: products in tiles of 64 x 64, by all multiprocessors. One fill,
+// of 8 bytes a block, comes first.
 //
-// Bytes an element of those: gradient and momentum read twice, momentum written, weight read and
-// written: 28 with fp32 gradients, 24 with bf16. Apart from these, Gram partials (4.3 d / 256 bytes
-// an element) are written and read, and d / 64 bytes an element of Q s read from the cache. A set
-// with restarts also writes and reads X. Tiled blocks keep X in the scratch and read it
-// once for each 64 rows.
+// Bytes an element of the first two: gradient and momentum read twice, momentum written, weight read
+// and written: 28 with fp32 gradients, 24 with bf16. Apart from these, and from the cache for the
+// most part: Gram partials, d / 120 bytes an element written and d / 128 read, and Q s, d / 64 read.
+// A set with restarts writes and reads X besides. Tiled blocks keep X in the scratch and read it once
+// for each 64 rows.
 //
 // Rows whose addresses and strides are multiples of 16 bytes (8 of bf16 gradients), in blocks whose
 // ranges of columns are multiples of four, move in vectors of four elements; others one by one.
