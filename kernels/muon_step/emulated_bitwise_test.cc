@@ -56,6 +56,13 @@ TYPED_TEST(EmulatedMuonStep, EveryHyperparameter) {
   }
 }
 
+// The products with the learning rate are of doubles. These two show it.
+TYPED_TEST(EmulatedMuonStep, RatesAreRoundedOnce) {
+  const MuonHyperparameters hyper = {.learning_rate = 0.3, .weight_decay = 0.3};
+  ASSERT_NE(static_cast<float>(1 - 0.3 * 0.3), 1 - static_cast<float>(0.3 * 0.3));
+  ExpectEmulatedParity<TypeParam>(hyper, {TestWeight<TypeParam>(QkvBlocks(), 70, 1)}, "decay");
+}
+
 TYPED_TEST(EmulatedMuonStep, WeightsOfManyKindsInOneStep) {
   const std::vector<TestWeight<TypeParam>> weights = WeightsOfManyKinds<TypeParam>();
   for (const emulation::ThreadOrder order : kOrders) {
