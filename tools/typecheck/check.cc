@@ -89,7 +89,7 @@ absl::StatusOr<CheckedModel> Check(const CheckRequest& request, const ShardedLay
   const auto pass = [&](std::int64_t rank, LayoutChecker& checker) -> absl::Status {
     HW_ASSIGN_OR_RETURN(TypePassReport report, TypePass(request.model,
                                                         {.compute = request.compute,
-                                                         .sequences = request.sequences,
+                                                         .groups = request.sequences,
                                                          .length = request.length,
                                                          .rank = rank},
                                                         checker));

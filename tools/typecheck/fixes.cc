@@ -116,7 +116,7 @@ std::vector<VerifiedFix> FindPlanFixes(const CheckRequest& request, const Sharde
   if (!failed.ok()) return fixes;
   const auto pass = [&](LayoutChecker& checker) {
     const TypePassOptions options = {
-        .compute = few.compute, .sequences = few.sequences, .length = few.length};
+        .compute = few.compute, .groups = few.sequences, .length = few.length};
     (void)TypePass(few.model, options, checker);
   };
   for (VerifiedFix& fix : FindFixes(*failed->checker, pass, kCandidates)) {
