@@ -34,7 +34,11 @@ void CrossGradient(const OpContext& ctx, absl::string_view boundary, Tensor& gra
 }
 
 void CopyGradient(const OpContext& ctx, const Tensor& value, Tensor& gradient) {
-  if (ctx.sharding != nullptr && !LayoutOf(value).defined()) return Forget(ctx, gradient);
+  const LayoutType layout = LayoutOf(value);
+  if (ctx.sharding != nullptr &&
+      (!layout.defined() || !OfShare(ctx, "CopyGradient", gradient, layout))) {
+    return Forget(ctx, gradient);
+  }
   CheckTensor(ctx, "CopyGradient", "value", value, gradient.shape(), ctx.master());
   if (ctx.device == Device::kCpu && value.raw_data() != gradient.raw_data()) {
     std::memcpy(gradient.raw_data(), value.raw_data(), static_cast<std::size_t>(value.bytes()));

@@ -55,6 +55,18 @@ bool OfBatch(const OpContext& ctx, const char* op, const char* argument, std::in
   return false;
 }
 
+bool OfShare(const OpContext& ctx, const char* op, const Tensor& gradient,
+             const LayoutType& derived) {
+  if (ctx.sharding == nullptr || !derived.defined()) return true;
+  const Shape share = derived.LocalShape(ctx.sharding->rank());
+  if (gradient.shape() == share) return true;
+  ctx.sharding->checker().Note(LayoutError(
+      op, "", {{"gradient", derived}},
+      absl::StrCat("rank ", ctx.sharding->rank(), " has ", ToString(share),
+                   " of the gradient, and ", ToString(gradient.shape()), " of its parameter")));
+  return false;
+}
+
 LayoutArgument ArgumentOf(const Tensor& tensor) {
   return {.present = tensor.defined(), .layout = LayoutOf(tensor)};
 }

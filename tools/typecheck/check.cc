@@ -7,6 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/nearest_name.h"
 #include "core/base/status_macros.h"
+#include "model/decoder.h"
+#include "model/sharding.h"
+#include "optim/parameter.h"
 
 namespace headwise::typecheck {
 namespace {
@@ -113,6 +116,21 @@ absl::StatusOr<CheckedModel> Check(const CheckRequest& request, const ShardedLay
   }
   checked.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return checked;
+}
+
+absl::StatusOr<OptimizerAccount> CheckOptimizer(const CheckRequest& request,
+                                                const ShardedLayout& layout) {
+  LayoutChecker checker(layout.mesh, layout.plan);
+  Sharding sharding(checker);
+  DecoderOptions options;
+  options.compute = request.compute;
+  options.device = Device::kMeta;
+  options.sharding = &sharding;
+  HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
+                      Decoder::Create(request.model, options));
+  const std::vector<Parameter*>& parameters = decoder->parameters();
+  return AccountOptimizer(request.optimizer,
+                          std::vector<const Parameter*>(parameters.begin(), parameters.end()));
 }
 
 absl::Status CheckEditsApply(const CheckRequest& request, const LayoutChecker& checker) {

@@ -23,6 +23,7 @@
 #include "core/proto/config.pb.h"
 #include "model/standard_layout.h"
 #include "model/type_pass.h"
+#include "optim/optimizer_communication.h"
 
 namespace headwise::typecheck {
 
@@ -35,6 +36,7 @@ struct CheckRequest {
   DType compute = DType::kBF16;
   std::int64_t sequences = 0;  // as TypePassOptions
   std::int64_t length = 4096;
+  OptimizerConfig optimizer;
 };
 
 // The plan with its edits, and the mesh with the sub-axes of the standard layout. The error of
@@ -57,6 +59,11 @@ struct CheckedModel {
 
 // kInvalidArgument as Decoder::Create().
 absl::StatusOr<CheckedModel> Check(const CheckRequest& request, const ShardedLayout& layout);
+
+// What the optimizer sends and keeps on rank 0, of a layout that was accepted. Errors as
+// AccountOptimizer(): not every layout that is right is one that the optimizer runs on.
+absl::StatusOr<OptimizerAccount> CheckOptimizer(const CheckRequest& request,
+                                                const ShardedLayout& layout);
 
 // kInvalidArgument names the first edit that is of nothing in the model, and the nearest name that
 // there is.

@@ -148,6 +148,7 @@ std::string ReportJson(const Report& report, const JsonOptions& options) {
                      {"gradient_norm", report.norm_groups},
                      {"communication", CommunicationList(report)},
                      {"bytes_sent", bytes},
+                     {"optimizer_error", report.optimizer_error},
                      {"memory", MemoryList(report)},
                      {"mistakes", Mistakes(report)},
                      {"other_flags", report.other_flags},

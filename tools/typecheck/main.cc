@@ -28,6 +28,7 @@
 #include "model/cli/paths.h"
 #include "model/config.h"
 #include "model/hf/hf_config.h"
+#include "model/presets/presets.h"
 #include "tools/typecheck/json.h"
 #include "tools/typecheck/layer_drawing.h"
 #include "tools/typecheck/report.h"
@@ -66,6 +67,9 @@ absl::StatusOr<RunConfig> LoadConfig(const Flags& flags) {
     HW_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
     const auto hf = ParseHfConfig(text);
     if (!hf.ok()) return absl::DataLossError(absl::StrCat(path, ": ", hf.status().message()));
+    HW_ASSIGN_OR_RETURN(config, LoadPreset("muse_demo"));
+    config.clear_training();
+    config.mutable_training()->set_compute_dtype(BF16);
     *config.mutable_model() = hf->model;
   } else {
     HW_ASSIGN_OR_RETURN(config, LoadBaseConfig(source, RunConfig()));
@@ -78,7 +82,8 @@ absl::StatusOr<RunConfig> LoadConfig(const Flags& flags) {
 
 absl::StatusOr<CheckRequest> RequestOf(const Flags& flags) {
   HW_ASSIGN_OR_RETURN(const RunConfig config, LoadConfig(flags));
-  CheckRequest request = {.model = config.model(), .sequence_parallel = flags.sp};
+  CheckRequest request = {
+      .model = config.model(), .sequence_parallel = flags.sp, .optimizer = config.optimizer()};
   HW_ASSIGN_OR_RETURN(request.mesh, Mesh::Parse(flags.mesh));
   if (!flags.plan.empty()) {
     HW_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(flags.plan));

@@ -100,8 +100,9 @@ TEST(PlanFuzz, AnyPlanOnAnyMeshEndsInAReport) {
     ++(report->accepted() ? accepted : refused);
     EXPECT_FALSE(ReportText(*report, {.explain = true}).empty());
     EXPECT_FALSE(ReportJson(*report, {.explain = true}).empty());
-    if (report->accepted())
+    if (report->accepted()) {
       EXPECT_FALSE(RenderSvg(DrawLayer(*report->checked->checker, 0)).empty());
+    }
     for (const MistakeRow& row : report->mistakes) {
       EXPECT_FALSE(row.why.empty());
       fixed += !row.fixes.empty();

@@ -106,16 +106,21 @@ std::vector<GradientRow> Gradients(const GradientPlan& plan) {
   return rows;
 }
 
-std::vector<CommunicationRow> CommunicationOf(const LayoutChecker& checker) {
+std::vector<CommunicationRow> CommunicationOf(const LayoutChecker& checker,
+                                              const OptimizerAccount& optimizer) {
   std::map<std::tuple<Phase, std::string, std::string>, CommunicationRow> rows;
-  const auto add = [&](Phase phase, const Step& step, std::int64_t bytes) {
+  const auto add_row = [&](Phase phase, const std::string& axis, const std::string& collective,
+                           std::int64_t bytes) {
     if (bytes == 0) return;
-    CommunicationRow& row = rows[{phase, step.axis, Name(step.kind)}];
+    CommunicationRow& row = rows[{phase, axis, collective}];
     row.phase = phase;
-    row.axis = step.axis;
-    row.collective = Name(step.kind);
+    row.axis = axis;
+    row.collective = collective;
     ++row.count;
     row.bytes += bytes;
+  };
+  const auto add = [&](Phase phase, const Step& step, std::int64_t bytes) {
+    add_row(phase, step.axis, Name(step.kind), bytes);
   };
   for (const Communication& one : checker.communication()) {
     add(one.backward ? Phase::kBackward : Phase::kForward, one.step, one.bytes);
@@ -128,6 +133,9 @@ std::vector<CommunicationRow> CommunicationOf(const LayoutChecker& checker) {
       HW_CHECK(next.ok()) << next.status();
       at = *next;
     }
+  }
+  for (const OptimizerMessage& message : optimizer.messages) {
+    add_row(Phase::kOptimizer, message.axis, message.what, message.bytes_sent);
   }
   std::vector<CommunicationRow> list;
   for (auto& [key, row] : rows) list.push_back(std::move(row));
@@ -167,7 +175,7 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
 }  // namespace
 
 const char* Name(Phase phase) {
-  static constexpr const char* kNames[] = {"forward", "backward", "gradients"};
+  static constexpr const char* kNames[] = {"forward", "backward", "gradients", "optimizer"};
   return kNames[static_cast<int>(phase)];
 }
 
@@ -208,7 +216,9 @@ absl::StatusOr<Report> MakeReport(const CheckRequest& request, const ReportOptio
   report.activations = Activations(*checked.checker);
   report.gradients = Gradients(checked.checker->gradient_plan());
   report.norm_groups = checked.checker->gradient_plan().NormGroups();
-  report.communication = CommunicationOf(*checked.checker);
+  const auto optimizer = CheckOptimizer(request, *layout);
+  if (!optimizer.ok()) report.optimizer_error = std::string(optimizer.status().message());
+  report.communication = CommunicationOf(*checked.checker, optimizer.value_or(OptimizerAccount()));
   for (const CheckedModel::Kind& kind : checked.kinds) report.memory.push_back(MemoryOf(kind));
   return report;
 }

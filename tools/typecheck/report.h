@@ -44,12 +44,12 @@ struct GradientRow {
   std::int64_t bytes_sent = 0;  // of one
 };
 
-enum class Phase { kForward, kBackward, kGradients };
+enum class Phase { kForward, kBackward, kGradients, kOptimizer };
 const char* Name(Phase phase);
 
 struct CommunicationRow {
   Phase phase = Phase::kForward;
-  std::string axis, collective;
+  std::string axis, collective;       // of the optimizer: what it is for
   std::int64_t count = 0, bytes = 0;  // of all of them
 };
 
@@ -89,6 +89,8 @@ struct Report {
   std::string norm_groups;  // GradientPlan::NormGroups()
   std::vector<CommunicationRow> communication;
   std::vector<Memory> memory;  // per kind of rank
+  // Why the optimizer would not run on this layout; "" if it does.
+  std::string optimizer_error;
 
   // For drawings; null where the mesh has no layout.
   std::shared_ptr<const CheckedModel> checked;

@@ -11,27 +11,33 @@ namespace {
 
 constexpr double kLegendRow = 22, kLegendWidth = 620;
 
-// One class per type; P is hatched besides, so that colour is not all that tells them apart.
+// One class per type; P is hatched besides, so that colour is not all that tells them apart. Colours
+// are written out twice: not every program that shows SVG knows variables.
 constexpr char kStyle[] = R"(<style>
-  svg { --paper: #ffffff; --ink: #22272e; --soft: #656d76; --line: #9aa3ad;
-        --R: #7fb2e5; --I: #78c6a3; --S: #f2b866; --P: #e58e8e; --V: #b9bec5; }
-  @media (prefers-color-scheme: dark) {
-    svg { --paper: #14181d; --ink: #e6eaef; --soft: #9aa4af; --line: #5d6671;
-          --R: #2f639b; --I: #2a7a58; --S: #8f6216; --P: #943f3f; --V: #555c64; }
-  }
-  .paper { fill: var(--paper); }
-  text { fill: var(--ink); font-family: system-ui, sans-serif; font-size: 12px; }
+  text { fill: #22272e; font-family: system-ui, sans-serif; font-size: 12px; }
   .title { font-size: 16px; font-weight: 600; }
   .heading { font-size: 13px; font-weight: 600; }
-  .detail { font-size: 10px; fill: var(--soft); }
-  .whole { fill: none; stroke: var(--line); }
-  .R { fill: var(--R); } .I { fill: var(--I); } .S { fill: var(--S); } .P { fill: var(--P); }
-  .V { fill: var(--V); }
-  .hatch { stroke: var(--ink); stroke-opacity: 0.45; }
+  .detail { font-size: 10px; fill: #656d76; }
   .letter { font-size: 10px; text-anchor: middle; }
   .centred { text-anchor: middle; }
-  .arrow { stroke: var(--ink); stroke-width: 1.5; }
-  .head { fill: var(--ink); }
+  .paper { fill: #ffffff; }
+  .whole { fill: none; stroke: #9aa3ad; }
+  .R { fill: #8fbfec; } .I { fill: #8ad3b1; } .S { fill: #f5c179; } .P { fill: #ee9f9f; }
+  .V { fill: #c3c8ce; }
+  .hatch { stroke: #22272e; stroke-opacity: 0.45; }
+  .arrow { stroke: #22272e; stroke-width: 1.5; }
+  .head { fill: #22272e; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6eaef; }
+    .detail { fill: #9aa4af; }
+    .paper { fill: #14181d; }
+    .whole { stroke: #5d6671; }
+    .R { fill: #2f639b; } .I { fill: #2a7a58; } .S { fill: #8f6216; } .P { fill: #943f3f; }
+    .V { fill: #555c64; }
+    .hatch { stroke: #e6eaef; }
+    .arrow { stroke: #e6eaef; }
+    .head { fill: #e6eaef; }
+  }
 </style>
 <defs><pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse">
 <path class="hatch" d="M0 5 L5 0"/></pattern></defs>

@@ -156,7 +156,6 @@ std::string GradientSection(const Report& report) {
 
 std::string CommunicationSection(const Report& report) {
   std::string out = "\ncommunication of a step of one pass, sent by each rank\n";
-  if (report.communication.empty()) return out + "  none\n";
   Table table({false, false, false, true, true, true});
   std::map<Phase, std::int64_t> sums;
   std::int64_t total = 0;
@@ -173,7 +172,13 @@ std::string CommunicationSection(const Report& report) {
   for (const auto& [phase, bytes] : sums) sum(absl::StrCat(Name(phase), ", sum"), bytes);
   sum("all", total);
   absl::StrAppend(&out, table.ToString(),
-                  "  with n micro-batches forward and backward count n times, gradients once\n");
+                  "  with n micro-batches forward and backward count n times, the rest once\n");
+  if (!report.optimizer_error.empty()) {
+    absl::StrAppend(&out, "  ",
+                    Wrapped("the optimizer does not run on this layout: " + report.optimizer_error,
+                            4, kColumns - 4),
+                    "\n");
+  }
   return out;
 }
 
