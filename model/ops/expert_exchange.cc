@@ -7,8 +7,8 @@
 
 namespace headwise {
 
-ExpertExchange::ExpertExchange(const ops::Routing& routing) : rows_(ops::RowsOf(routing)) {
-  token_rows_ = rows_.count;
+ExpertExchange::ExpertExchange(const ops::Routing& routing)
+    : token_rows_(routing.groups.rows()), rows_(ops::RowsOf(routing)) {
   for (std::size_t e = 0; e + 1 < rows_.offsets.size(); ++e) {
     counts_.push_back(rows_.offsets[e + 1] - rows_.offsets[e]);
   }

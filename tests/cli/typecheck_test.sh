@@ -29,7 +29,7 @@ expect 1 '"accepted": false' "${broken[@]}" --json
 expect 1 '5 mistakes' "${spark[@]}" --mesh dp=2,tp=2 --keep-going --edit 'reduction layers.*.attention.wqkv:' --edit 'reduction head.weight:'
 expect 1 'tp=3 shares out neither' "${spark[@]}" --mesh tp=3
 expect 1 'tp=3 shares out neither' "${spark[@]}" --mesh tp=3 --print-plan
-expect 1 '    --length 6[46]$' "${spark[@]}" --mesh tp=2 --sp --length 65
+expect 1 '    --length 66$' --preset muse_spark_tiny --mesh tp=2 --sp --length 65
 expect 1 'picture.svg: not drawn: the layout is wrong' "${broken[@]}" --svg picture.svg
 check 'nothing is drawn of a wrong layout' [ ! -e picture.svg ]
 
@@ -39,7 +39,7 @@ check 'a plan is printed' grep -q '^leaf layers.\*.attention.wqkv: S(0)@tp$' pla
 expect 0 'plan +from a file' "${spark[@]}" --mesh dp=2,tp=2 --plan plan.txt
 "$typecheck" "${spark[@]}" --mesh dp=2,tp=2 --plan plan.txt --print-plan > again.txt
 check 'it comes back' cmp plan.txt again.txt
-expect 1 'embedding' "${spark[@]}" --mesh dp=2,tp=2 --plan /dev/null
+expect 1 'where +head' "${spark[@]}" --mesh dp=2,tp=2 --plan /dev/null
 expect 0 'accepted' "${spark[@]}" --mesh dp=2,tp=2 --svg picture.svg --layer 3
 check 'a picture is drawn' grep -q '<title>Layer 3 over dp=2,tp=2</title>' picture.svg
 
@@ -53,10 +53,10 @@ expect 2 'error: mesh: ep=3 does not divide the 2 ranks' "${spark[@]}" --mesh tp
 expect 2 'error: --preset, --config and --hf: expected one of them, found 0' --mesh tp=2
 expect 2 'error: --preset, --config and --hf: expected one of them, found 2' --preset muse_demo --config "$tiny"
 expect 2 "error: .*did you mean 'muse_spark'" --preset muse_sparc
-expect 2 'error: nothing: no such file' --config nothing
-expect 2 'error: nothing: no such file' "${spark[@]}" --plan nothing
+expect 2 'error: cannot open nothing' --config nothing
+expect 2 'error: cannot open nothing' "${spark[@]}" --plan nothing
 expect 2 'error: --compute: found .fp8., expected fp32 or bf16' "${spark[@]}" --compute fp8
-expect 2 'error: --length: found 0, expected 1 to' "${spark[@]}" --length 0
+expect 2 'error: --length: found 0, expected 1 to' --preset muse_spark_tiny --length 0
 expect 2 'error: --sequences: found 0' "${spark[@]}" --sequences 0
 expect 2 'error: --layer: found 4, expected 0 to 3' "${spark[@]}" --layer 4
 expect 2 'error: .*--mehs.*did you mean .--mesh' "${spark[@]}" --mehs tp=2

@@ -75,7 +75,7 @@ TEST(PlanFuzz, AnyPlanOnAnyMeshEndsInAReport) {
                                            "cp=2,tp=2", "dp=2,cp=2,ep=4", "tp=4,ep=4",
                                            "dp=3,tp=2", "dp=2,cp=2,tp=2", "tp=8,ep=2"};
   int accepted = 0, refused = 0, fixed = 0;
-  for (std::uint64_t i = 0; i < 1500; ++i) {
+  for (std::uint64_t i = 0; i < 600; ++i) {
     Dice dice(i);
     const std::string preset = dice.Of(presets), mesh = dice.Of(meshes);
     CheckRequest request = {.model = LoadPreset(preset)->model(),
@@ -109,9 +109,9 @@ TEST(PlanFuzz, AnyPlanOnAnyMeshEndsInAReport) {
     }
   }
   // Both kinds, and some that one edit makes right.
-  EXPECT_GT(accepted, 100);
-  EXPECT_GT(refused, 500);
-  EXPECT_GT(fixed, 10);
+  EXPECT_GT(accepted, 50);
+  EXPECT_GT(refused, 200);
+  EXPECT_GT(fixed, 0);
 }
 
 }  // namespace

@@ -131,18 +131,28 @@ std::string ActivationSection(const Report& report, bool explain) {
   return out;
 }
 
+// "all_reduce@dp,cp"; "none".
+std::string ReductionText(const std::vector<Step>& steps) {
+  std::string text;
+  const Step* last = nullptr;
+  for (const Step& step : steps) {
+    if (last != nullptr && last->kind == step.kind) {
+      absl::StrAppend(&text, ",", step.axis);
+    } else {
+      absl::StrAppend(&text, text.empty() ? "" : "; ", Name(step.kind), "@", step.axis);
+    }
+    last = &step;
+  }
+  return text.empty() ? "none" : text;
+}
+
 std::string GradientSection(const Report& report) {
   std::string out =
       "\ngradients, as the backward leaves them, and their reduction (bytes: sent, for one)\n";
   Table table({false, true, false, false, true});
   for (const GradientRow& row : report.gradients) {
-    std::vector<std::string> steps;
-    for (const Step& step : row.steps) {
-      steps.push_back(absl::StrCat(Name(step.kind), "@", step.axis));
-    }
     table.Add({row.parameter, absl::StrCat(row.count), AxesText(row.gradient),
-               steps.empty() ? "none" : absl::StrJoin(steps, ", "),
-               FormatBytes(static_cast<double>(row.bytes_sent))});
+               ReductionText(row.steps), FormatBytes(static_cast<double>(row.bytes_sent))});
   }
   absl::StrAppend(&out, table.ToString());
   if (!report.norm_groups.empty()) {

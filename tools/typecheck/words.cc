@@ -167,12 +167,13 @@ std::string StepsText(const std::vector<Step>& steps) {
 }
 
 std::string WithCommas(std::int64_t n) {
-  std::string digits = absl::StrCat(n);
-  for (std::size_t i = digits.size(); i > 3;) {
-    i -= 3;
-    digits.insert(i, ",");
+  const std::string digits = absl::StrCat(n);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
   }
-  return digits;
+  return text;
 }
 
 std::string BytesText(std::int64_t bytes) {
