@@ -29,14 +29,14 @@ namespace headwise::typecheck {
 
 struct CheckRequest {
   ModelConfig model;  // valid
-  Mesh mesh;
+  Mesh mesh = {};
   bool sequence_parallel = false;
-  std::optional<LayoutPlan> plan;  // in place of the standard one
-  std::vector<PlanEntry> edits;    // on top of either, in order
+  std::optional<LayoutPlan> plan = std::nullopt;  // in place of the standard one
+  std::vector<PlanEntry> edits = {};              // on top of either, in order
   DType compute = DType::kBF16;
   std::int64_t sequences = 0;  // as TypePassOptions
   std::int64_t length = 4096;
-  OptimizerConfig optimizer;
+  OptimizerConfig optimizer = {};
 };
 
 // The plan with its edits, and the mesh with the sub-axes of the standard layout. The error of

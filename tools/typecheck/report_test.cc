@@ -189,6 +189,22 @@ TEST(Mistakes, InOneLayerAreFoundThereAndFixed) {
   }
 }
 
+TEST(Mistakes, OfLeavesAreFixedAtTheLeaf) {
+  struct Case {
+    const char *edit, *fix;
+  };
+  for (const Case& one :
+       {Case{"leaf layers.*.attention_norm.weight:", "leaf layers.*.attention_norm.weight: I@tp"},
+        Case{"leaf layers.*.attention.wqkv:", "leaf layers.*.attention.wqkv: S(0)@tp"},
+        Case{"leaf targets: S(0)@dp, S(0)@cp", "leaf targets: S(0)@dp, S(0)@cp, I@tp"}}) {
+    const Report report =
+        ReportFor(RequestFor("muse_spark", "dp=4,cp=2,tp=8,ep=32", false, {one.edit}));
+    ASSERT_FALSE(report.accepted()) << one.edit;
+    ASSERT_FALSE(report.mistakes[0].fixes.empty()) << one.edit;
+    EXPECT_EQ(report.mistakes[0].fixes[0].edit.ToString(), one.fix);
+  }
+}
+
 TEST(Mistakes, AreAllThereIfAskedFor) {
   const CheckRequest request =
       RequestFor("muse_spark_tiny", "dp=2,tp=2", false,
