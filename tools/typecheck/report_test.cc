@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -251,6 +252,39 @@ TEST(Mistakes, OfTwoEditsAreBlamedOnTheOneThatIsWrong) {
   ASSERT_FALSE(one.accepted());
   for (const VerifiedFix& fix : one.mistakes[0].fixes) {
     EXPECT_TRUE(absl::StrContains(fix.edit.ToString(), "tokens")) << fix.edit.ToString();
+  }
+}
+
+// Plans that types alone do not refuse, or not yet, and with which a rank's tensors do not fit.
+TEST(Mistakes, OfSharesThatDoNotFitHaveAPlace) {
+  struct Case {
+    const char *preset, *mesh;
+    std::initializer_list<const char*> edits;
+    const char* message;
+  };
+  for (const Case& one :
+       {Case{"muse_spark_tiny",
+             "dp=2,cp=2,tp=2",
+             {"backward layers.2.ffn.narrow:"},
+             "rank 0 has [128, 256] of the gradient, and [64, 256] of its parameter"},
+        Case{"muse_spark_tiny",
+             "cp=2",
+             {"forward layers.3.attention.in: all_gather@cp -> R",
+              "forward layers.3.attention.k:", "forward layers.3.attention.v:"},
+             "the segments' queries are of 32 tokens on this rank, and meet 64"},
+        Case{"muse_spark_tiny",
+             "tp=2",
+             {"leaf layers.*.attention.wqkv: S(0: 0 2)@tp"},
+             "rank 0 has nothing of it"},
+        Case{"gpt_oss_tiny",
+             "dp=2,cp=2,ep=4",
+             {"backward layers.3.ffn.combine:"},
+             "they lie on different meshes or views"}}) {
+    const CheckRequest request = RequestFor(one.preset, one.mesh, true, one.edits);
+    const Report report = ReportFor(request, {.find_fixes = false});
+    ASSERT_FALSE(report.accepted()) << one.message;
+    EXPECT_TRUE(absl::StrContains(report.mistakes[0].message, one.message))
+        << report.mistakes[0].message;
   }
 }
 
