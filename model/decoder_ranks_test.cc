@@ -37,17 +37,26 @@ std::string Check(const ModelConfig& config, const char* mesh_text, bool sequenc
   return absl::StrCat(difference.where, " differs by ", difference.size);
 }
 
-// One sliding or rotating layer and one global or unrotated one are all that layers differ in.
-ModelConfig TwoLayers(const std::string& preset) {
+// One sliding or rotating layer and one global or unrotated one are all that layers differ in, and
+// widths show in nothing but time.
+ModelConfig Small(const std::string& preset) {
   ModelConfig config = LoadPreset(preset)->model();
   config.set_num_layers(2);
+  config.set_dim(48);
+  config.set_vocab_size(64);
+  FfnConfig& ffn = *config.mutable_ffn();
+  if (ffn.hidden_dim() != 0) ffn.set_hidden_dim(56);
+  if (ffn.has_moe()) {
+    ffn.mutable_moe()->set_expert_dim(40);
+    if (ffn.moe().expert_width() != 0) ffn.mutable_moe()->set_expert_width(24);
+  }
   return config;
 }
 
 class Family : public testing::TestWithParam<const char*> {};
 
 TEST_P(Family, OnTwoRanks) {
-  const ModelConfig config = TwoLayers(GetParam());
+  const ModelConfig config = Small(GetParam());
   for (const char* mesh : {"dp=2", "cp=2", "tp=2", "tp=2,ep=2", "dp=2,ep=2", "cp=2,ep=2"}) {
     for (const bool sp : {false, true}) {
       EXPECT_EQ(Check(config, mesh, sp), "") << mesh << " sequence parallel " << sp;
@@ -56,7 +65,7 @@ TEST_P(Family, OnTwoRanks) {
 }
 
 TEST_P(Family, OnFourRanks) {
-  const ModelConfig config = TwoLayers(GetParam());
+  const ModelConfig config = Small(GetParam());
   for (const char* mesh : {"dp=4", "cp=4", "tp=4", "dp=2,tp=2", "cp=2,tp=2", "dp=2,cp=2",
                            "dp=2,tp=2,ep=2", "dp=2,tp=2,ep=4", "cp=2,tp=2,ep=4"}) {
     for (const bool sp : {false, true}) {
@@ -66,7 +75,7 @@ TEST_P(Family, OnFourRanks) {
 }
 
 TEST_P(Family, UnfusedQkv) {
-  ModelConfig config = TwoLayers(GetParam());
+  ModelConfig config = Small(GetParam());
   config.mutable_attention()->set_unfused_qkv(true);
   EXPECT_EQ(Check(config, "dp=2,tp=2", true), "");
   EXPECT_EQ(Check(config, "tp=2", false), "");

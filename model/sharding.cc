@@ -1,6 +1,5 @@
 #include "model/sharding.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/base/check.h"
@@ -17,15 +16,6 @@ LayoutType ByExpert(const LayoutType& rows) {
 
 LayoutType Together(const LayoutType& rows) {
   return rows.defined() ? MergeDims(rows, 0, 2) : rows;
-}
-
-bool HasRows(const LayoutType& type) {
-  for (const ShardedDim& dim : type.dims()) {
-    for (const ShardedFactor& f : dim) {
-      if (f.factor.kind == FactorKind::kRagged) return true;
-    }
-  }
-  return false;
 }
 
 }  // namespace
@@ -82,14 +72,15 @@ Tensor Sharding::Take(const std::vector<LayoutChecker::Taken>& steps, const Layo
     return TensorLayout::Attach(x, attached);
   }
   if (ranks_ == nullptr) {
-    // Of rows of experts the layout has an estimate, and steps other than an exchange leave them.
-    const bool exchanged = std::any_of(steps.begin(), steps.end(), [](const auto& one) {
-      return one.step.kind == StepKind::kAllToAll;
-    });
-    const bool keeps_shape = HasRows(attached) && !exchanged;
-    return TensorLayout::Attach(Tensor::Empty(keeps_shape ? x.shape() : attached.LocalShape(rank_),
-                                              attached.dtype(), x.device()),
-                                attached);
+    const LayoutType& from = steps.front().from;
+    const std::vector<std::int64_t> before =
+        (exchange == nullptr ? from : Together(from)).LocalShape(rank_);
+    Shape shape = attached.LocalShape(rank_);
+    // Shares of rows of experts are estimates: where the steps leave them alone, x knows better.
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      if (shape[d] == before[d]) shape[d] = x.dim(static_cast<int>(d));
+    }
+    return TensorLayout::Attach(Tensor::Empty(shape, attached.dtype(), x.device()), attached);
   }
   Tensor local = x;
   for (const LayoutChecker::Taken& one : steps) {

@@ -39,7 +39,7 @@ class Derivation {
     result_ = sides[1];
     HW_CHECK_EQ(letters_.size(), operands.size()) << op.op << ": " << op.letters;
     for (std::size_t i = 0; i < operands.size(); ++i) {
-      HW_CHECK_EQ(letters_[i].size(), operands[i].type.rank())
+      HW_CHECK_EQ(static_cast<int>(letters_[i].size()), operands[i].type.rank())
           << op.op << ": " << op.letters << ", operand " << operands[i].name << " "
           << operands[i].type.ToString();
       for (const char letter : letters_[i]) {

@@ -290,8 +290,9 @@ void ExpertLinearBackwardWeight(const OpContext& ctx, const ExpertRows& rows, co
         return rules::ExpertLinearBackwardWeight(dy, x, ctx.master());
       },
       dy, x);
-  if (!layout.known) return Forget(ctx, dweight);
-  if (!FitsShare(ctx, "expert linear backward (weight)", layout.value, dweight)) return;
+  if (!layout.known || !OfShare(ctx, "ExpertLinearBackwardWeight", dweight, layout.value)) {
+    return Forget(ctx, dweight);
+  }
   CheckExpertWeight(ctx, "ExpertLinearBackwardWeight", rows, dweight, ctx.master());
   CheckRows(ctx, "ExpertLinearBackwardWeight", "dy", rows, dy, dweight.dim(1));
   CheckRows(ctx, "ExpertLinearBackwardWeight", "x", rows, x, dweight.dim(2));
@@ -311,8 +312,9 @@ void ExpertLinearBackwardBias(const OpContext& ctx, const ExpertRows& rows, cons
         return rules::ExpertLinearBackwardBias(dy, ctx.master());
       },
       dy);
-  if (!layout.known) return Forget(ctx, dbias);
-  if (!FitsShare(ctx, "expert linear backward (bias)", layout.value, dbias)) return;
+  if (!layout.known || !OfShare(ctx, "ExpertLinearBackwardBias", dbias, layout.value)) {
+    return Forget(ctx, dbias);
+  }
   CheckMatrix(ctx, "ExpertLinearBackwardBias", "dbias", dbias, ctx.master());
   CheckLength("ExpertLinearBackwardBias", "the first dimension of dbias", dbias.dim(0),
               static_cast<std::int64_t>(rows.offsets.size()) - 1);

@@ -44,6 +44,29 @@ void CheckShare(const OpContext& ctx, const Tensor& tensor, const LayoutType& la
 
 }  // namespace
 
+bool OfBatch(const OpContext& ctx, const char* op, const char* argument, std::int64_t rows_of_batch,
+             std::int64_t rows) {
+  if (ctx.sharding == nullptr) CheckLength(op, argument, rows_of_batch, rows);
+  if (rows_of_batch == rows) return true;
+  ctx.sharding->checker().Note(LayoutError(
+      op, "", {},
+      absl::StrCat(argument, " are of ", rows_of_batch, " tokens on this rank, and meet ", rows,
+                   ": what a pass is fed with must be laid out as the activations are")));
+  return false;
+}
+
+bool OfShare(const OpContext& ctx, const char* op, const Tensor& gradient,
+             const LayoutType& derived) {
+  if (ctx.sharding == nullptr || !derived.defined()) return true;
+  const Shape share = derived.LocalShape(ctx.sharding->rank());
+  if (gradient.shape() == share) return true;
+  ctx.sharding->checker().Note(LayoutError(
+      op, "", {{"gradient", derived}},
+      absl::StrCat("rank ", ctx.sharding->rank(), " has ", ToString(share),
+                   " of the gradient, and ", ToString(gradient.shape()), " of its parameter")));
+  return false;
+}
+
 LayoutArgument ArgumentOf(const Tensor& tensor) {
   return {.present = tensor.defined(), .layout = LayoutOf(tensor)};
 }
@@ -82,19 +105,6 @@ Tensor Overwritten(const OpContext& ctx, const Tensor& tensor, const LayoutType&
   if (ctx.sharding == nullptr) return tensor;
   CheckShare(ctx, tensor, layout);
   return TensorLayout::Attach(tensor, layout);
-}
-
-bool FitsShare(const OpContext& ctx, const char* op, const LayoutType& layout, Tensor& gradient) {
-  if (ctx.sharding == nullptr) return true;
-  const Shape derived = layout.LocalShape(ctx.sharding->rank());
-  if (gradient.shape() == derived) return true;
-  ctx.sharding->checker().Note(
-      LayoutError(op, "", {{"gradient", layout}},
-                  absl::StrCat("a rank's part of it is ", ToString(derived),
-                               ", and its share of the parameter is ", ToString(gradient.shape()),
-                               ": the gradient is not sharded as the parameter is")));
-  Forget(ctx, gradient);
-  return false;
 }
 
 void Forget(const OpContext& ctx, Tensor& tensor) {

@@ -46,6 +46,17 @@ void CheckLength(const char* op, const char* argument, std::int64_t actual, std:
 
 // --- layouts ---
 
+// Whether what a batch brings (positions, targets, segments) is of as many rows as the tensor that
+// it meets. Where a plan lays the two out differently that is a mistake, noted, and the op's result
+// unknown; without layouts it is the caller's (a failed HW_CHECK).
+bool OfBatch(const OpContext& ctx, const char* op, const char* argument, std::int64_t rows_of_batch,
+             std::int64_t rows);
+
+// Whether a parameter's gradient is of the rank's share of the parameter, as its buffer is. If a plan
+// makes it another, that is a mistake, noted.
+bool OfShare(const OpContext& ctx, const char* op, const Tensor& gradient,
+             const LayoutType& derived);
+
 // An argument as rules see it.
 struct LayoutArgument {
   bool present = true;  // false: the op goes without it
@@ -118,10 +129,6 @@ auto Derive(const OpContext& ctx, const Rule& rule, const Operands&... operands)
 Tensor Result(const OpContext& ctx, Shape shape, DType dtype, const LayoutType& layout);
 // `tensor`, which the op has overwritten, with its new layout.
 Tensor Overwritten(const OpContext& ctx, const Tensor& tensor, const LayoutType& layout);
-// Whether the gradient of a parameter, with the layout that was derived for it, is of the shape that
-// the parameter's share has here, so that it can be written there. If not, that is a mistake of the
-// plan: noted, and the gradient is left without a layout. True without layouts.
-bool FitsShare(const OpContext& ctx, const char* op, const LayoutType& layout, Tensor& gradient);
 // Leaves a tensor that should have been overwritten without a layout.
 void Forget(const OpContext& ctx, Tensor& tensor);
 inline Tensor Unknown(const OpContext& ctx) { return UnknownTensor(ctx.device); }

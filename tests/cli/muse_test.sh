@@ -54,6 +54,18 @@ check 'equal weights' cmp "stopped/step-$((step + 8))/model.safetensors" "refere
 check 'metrics without gap or double' test "$(wc -l < stopped/metrics.jsonl)" = "$((step + 8))"
 expect 0 'nothing left to do' train --run whole
 
+# Ranks in threads. Data parallelism changes no bit; another layout may take over.
+four=(--config "$config" --set data.path="$text" --set training.micro_batches=4)
+expect 0 'done after step 8' train "${four[@]}" --run alone
+expect 0 'layout      dp=2: forward, backward and gradients are right' train "${four[@]}" --mesh dp=2 --ranks threads --run twins
+check 'equal weights on two ranks' cmp alone/step-8/model.safetensors twins/step-8/model.safetensors
+check 'equal optimizer states on two ranks' cmp alone/step-8/optimizer.safetensors twins/step-8/optimizer.safetensors
+expect 0 'done after step 10' train --run twins --mesh dp=2,tp=2 --sp --steps 10
+expect 0 'a rank sends .* and its gradients' train "${four[@]}" --mesh cp=2,tp=2 --dry-run
+expect 2 'error: --mesh: .*tq=2' train "${four[@]}" --mesh tq=2
+expect 2 'error: mesh: dp=8 ranks share out training.micro_batches, found 4; .*try --set training.micro_batches=8' train "${four[@]}" --mesh dp=8
+expect 2 "error: --ranks: expected threads, found 'thread'; did you mean 'threads'" train "${four[@]}" --mesh dp=2 --ranks thread
+
 # What does not: one line, the right code.
 expect 2 "error: .*did you mean '--steps'" train --stesp 4
 expect 2 "error: unknown command 'trian'; did you mean 'train'" trian
