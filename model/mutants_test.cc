@@ -3,7 +3,8 @@
 //
 // The mutants are those of model/test_mutants.h, on the tiny presets in two narrow layers and in
 // double precision, where a right layout agrees to 1e-11 and a wrong one does not come near. Those
-// that are accepted run on ranks in threads; they are equivalent for the reasons of WhyEquivalent().
+// that are accepted run on ranks in threads; they are equivalent for the reasons of
+// WhyEquivalent().
 #include <iostream>
 #include <string>
 #include <vector>

@@ -195,8 +195,8 @@ std::int64_t LayoutChecker::bytes_sent() const {
 
 namespace {
 
-// Entries asked for before the mistake that are tried, and after it: a boundary that the value would
-// have come to next.
+// Entries asked for before the mistake that are tried, and after it: a boundary that the value
+// would have come to next.
 constexpr std::size_t kNearby = 16, kNext = 2;
 
 // "layers.3.ffn.in": "layers.*.ffn.in".

@@ -15,8 +15,8 @@
 namespace headwise {
 
 // The operands of a rule that refused them, as they might go together: on the axis of the refusal
-// (AxisOfError) what is not sharded becomes R or P, one operand or all of them, or all become I; the
-// local shapes stay. Number `attempt`, from 0; nothing once there are no more.
+// (AxisOfError) what is not sharded becomes R or P, one operand or all of them, or all become I;
+// the local shapes stay. Number `attempt`, from 0; nothing once there are no more.
 std::optional<std::vector<LayoutType>> RelaxedTypes(const absl::Status& refusal,
                                                     absl::Span<const LayoutType> operands,
                                                     int attempt);

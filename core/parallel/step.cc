@@ -83,7 +83,12 @@ absl::string_view WhyNot(StepKind kind, AxisType from, AxisType to) {
   if (from == kVarying)
     return "nothing says how the ranks' data make a whole, or that they are the "
            "same";
+  if (from == kShard && to == kShard) {
+    return "shares go from one dimension to another by an all_to_all: every rank has a part of "
+           "every other's";
+  }
   if (from == to) return "it has this type already";
+  if (from == kShard && to == kVarying) return "S says what V says of the same data, and more";
   if (from == kShard) return "a rank lacks the other ranks' shares: all_gather";
   if (from == kReplicate && to == kInvariant) {
     return "as R every rank uses the value in its own way and has its own part of the gradient; "

@@ -161,6 +161,51 @@ TEST(Step, MessagesSayWhy) {
       "multiplies it by the number of ranks");
 }
 
+// Every conversion that is not a row of the table has its reason.
+TEST(Step, ImpossibleConversionsSayWhy) {
+  const struct {
+    const char *from, *to, *words;
+  } kRows[] = {
+      {"R", "R", "has this type already"},
+      {"R", "I", "would drop the other ranks' parts"},
+      {"R", "V", "no rank would keep what the others have"},
+      {"I", "I", "has this type already"},
+      {"I", "V", "no rank would keep what the others have"},
+      {"I", "P", "convert it to R first"},
+      {"V", "R", "nothing says how the ranks' data make a whole, or that they are the same"},
+      {"V", "I", "nothing says how the ranks' data make a whole, or that they are the same"},
+      {"V", "V", "nothing says how the ranks' data make a whole"},
+      {"V", "P", "nothing says how the ranks' data make a whole"},
+      {"V", "S(0)", "nothing says how the ranks' data make a whole"},
+      {"P", "R", "finished by a reduction only"},
+      {"P", "I", "finished by a reduction only"},
+      {"P", "V", "finished by a reduction only"},
+      {"P", "P", "finished by a reduction only"},
+      {"P", "S(0)", "finished by a reduction only: all_reduce or reduce_scatter"},
+      {"S(1)", "R", "lacks the other ranks' shares: all_gather"},
+      {"S(1)", "I", "lacks the other ranks' shares: all_gather"},
+      {"S(1)", "V", "S says what V says"},
+      {"S(1)", "S(0)", "by an all_to_all"},
+  };
+  std::set<std::string> refused;
+  for (const auto& [from, to, words] : kRows) {
+    const std::string step = absl::StrCat("convert@tp -> ", to);
+    const std::string message = After(step.c_str(), X(absl::StrCat(from, "@tp").c_str()));
+    EXPECT_TRUE(absl::StrContains(message, words)) << from << " -> " << to << ": " << message;
+    refused.insert(absl::StrCat(from, to));
+  }
+  EXPECT_EQ(refused.size(), 20u);  // of 25; I -> R, R -> S, I -> S, R -> P and S -> P are possible
+  // A reinterpretation is true of V -> P alone.
+  for (const char* from : {"R", "I", "V", "P", "S(1)"}) {
+    for (const char* to : {"R", "I", "V", "P"}) {
+      const std::string step = absl::StrCat("reinterpret@tp -> ", to);
+      const std::string message = After(step.c_str(), X(absl::StrCat(from, "@tp").c_str()));
+      EXPECT_EQ(absl::StrContains(message, "does not make them so"), std::string(from) + to != "VP")
+          << from << " -> " << to << ": " << message;
+    }
+  }
+}
+
 TEST(Step, OnlyTheInnermostAxisMoves) {
   const LayoutType x = X("S(0)@dp, S(0)@tp", "dp=2,tp=2");
   EXPECT_EQ(After("all_gather@tp -> R", x), "F32[T=64, N=32] dp:S(T)");
