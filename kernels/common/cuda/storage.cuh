@@ -92,6 +92,21 @@ __device__ __forceinline__ void StoreElements(T* p, const Fp32 (&x)[N]) {
   }
 }
 
+// N floats that nobody writes during the launch; p is a multiple of 16 bytes where 4 divides N.
+template <int N>
+__device__ __forceinline__ void LoadCachedFloats(const float* p, Fp32 (&x)[N]) {
+  if constexpr (N % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+      const float4 v = LoadCached(reinterpret_cast<const float4*>(p + i));
+      x[i] = v.x, x[i + 1] = v.y, x[i + 2] = v.z, x[i + 3] = v.w;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = LoadCached(p + i);
+  }
+}
+
 template <typename T>
 __device__ __forceinline__ Fp32 LoadElement(const T* p) {
   Fp32 x[1];
