@@ -1,5 +1,5 @@
-// The CUDA kernels, emulated, have the bits of the CPU kernels: on odd sizes, layouts and values, in
-// three thread orders, with every buffer a region whose gaps are out of bounds.
+// The CUDA kernels, emulated, have the bits of the CPU kernels: on odd sizes, layouts and values,
+// in three thread orders, with every buffer a region whose gaps are out of bounds.
 #include "kernels/common/testing/emulated.h"
 
 #include <cmath>

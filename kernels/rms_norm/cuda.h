@@ -3,17 +3,18 @@
 //   headwise::cuda            by nvcc, for the GPU (//kernels/rms_norm:cuda)
 //   headwise::cuda_emulated   by the host compiler, on the CPU (//kernels/rms_norm:cuda_emulated)
 //
-// Both return the bits of rms_norm.h. Forward is one launch; backward two, and with a weight a third
-// that sums its gradient over tiles of tokens. A launcher enqueues on `stream` and returns; it never
-// allocates and never waits, so that a launch can be captured in a CUDA graph.
+// Both return the bits of rms_norm.h. Forward is one launch; backward two, and with a weight a
+// third that sums its gradient over tiles of tokens. A launcher enqueues on `stream` and returns;
+// it never allocates and never waits, so that a launch can be captured in a CUDA graph.
 //
 //   HW_RETURN_IF_ERROR(cuda::RmsNormForward<BFloat16>(op, x, weight, y, stream));
-//   HW_RETURN_IF_ERROR(cuda::RmsNormBackward<BFloat16>(op, x, weight, dy, dx, dweight, scratch, stream));
+//   HW_RETURN_IF_ERROR(
+//       cuda::RmsNormBackward<BFloat16>(op, x, weight, dy, dx, dweight, scratch, stream));
 //
-// Traffic: forward reads x, and again from cache, and writes y. Backward reads x and dy, and x again
-// from cache, for r and c of each row; then reads both once more and writes dx, beside four bytes of
-// partial gradients an element of every 64th row. Rows that start on multiples of two elements move
-// in pairs.
+// Traffic: forward reads x, and again from cache, and writes y. Backward reads x and dy, and x
+// again from cache, for r and c of each row; then reads both once more and writes dx, beside four
+// bytes of partial gradients an element of every 64th row. Rows that start on multiples of two
+// elements move in pairs.
 //
 // On sm_90a, the larger of fp32 and bf16 storage: RmsNormForwardKernel 29 registers,
 // RmsNormStatisticsKernel 40, RmsNormGradientKernel 56 and 512 bytes of static shared memory; no
@@ -32,15 +33,15 @@ struct CUstream_st;
 
 namespace headwise {
 
-// Floats of scratch that the backward of `tokens` rows of `width` needs: r and c of each row, and with
-// a weight a row for each tile of 64 tokens.
+// Floats of scratch that the backward of `tokens` rows of `width` needs: r and c of each row, and
+// with a weight a row for each tile of 64 tokens.
 std::int64_t RmsNormBackwardScratch(const RmsNorm& op, std::int64_t tokens, std::int64_t width);
 
 // As the functions of these names in rms_norm.h, with their checks and aliases. T is float or
-// BFloat16. Matrices, weights and scratch are device memory of the caller, left alone until the stream
-// has passed; scratch [RmsNormBackwardScratch()], contents irrelevant, overlaps nothing else.
-// kInvalidArgument for a grid of more than 2^31 - 1 blocks, kInternal with CUDA's message if a launch
-// fails.
+// BFloat16. Matrices, weights and scratch are device memory of the caller, left alone until the
+// stream has passed; scratch [RmsNormBackwardScratch()], contents irrelevant, overlaps nothing
+// else. kInvalidArgument for a grid of more than 2^31 - 1 blocks, kInternal with CUDA's message if
+// a launch fails.
 #define HW_DECLARE_LAUNCHERS                                                                       \
   template <typename T>                                                                            \
   absl::Status RmsNormForward(const RmsNorm& op, RowSpan<const T> x,                               \

@@ -1,13 +1,13 @@
-// Elementwise kernels over matrices of one shape, one thread for 16 bytes of the widest storage type,
-// or for an element where alignments do not allow that. The vector's width shows in no bit.
+// Elementwise kernels over matrices of one shape, one thread for 16 bytes of the widest storage
+// type, or for an element where alignments do not allow that. The vector's width shows in no bit.
 //
 //   template <typename T>
 //   struct AddBody {
 //     static constexpr bool kFlattens = true;    // looks at no column: contiguous rows become one
 //     Rows<const T> a, b;
 //     Rows<T> out;
-//     template <int N>
-//     __device__ void Run(std::int64_t row, std::int64_t column) const {   // N elements from there on
+//     template <int N>    // N elements from there on
+//     __device__ void Run(std::int64_t row, std::int64_t column) const {
 //       Fp32 x[N], y[N];
 //       LoadElements(a.row(row) + column, x);
 //       LoadElements(b.row(row) + column, y);

@@ -1,6 +1,6 @@
-// A row by one warp: the sums of 64 chains that kernels/common/row_loops.h defines (ReduceRow). Lane l
-// has elements 2l + 64m and 2l + 1 + 64m, so that chains 2l and 2l + 1 are its own, serial and
-// ascending, and a warp moves 64 consecutive elements at a time.
+// A row by one warp: the sums of 64 chains that kernels/common/row_loops.h defines (ReduceRow).
+// Lane l has elements 2l + 64m and 2l + 1 + 64m, so that chains 2l and 2l + 1 are its own, serial
+// and ascending, and a warp moves 64 consecutive elements at a time.
 //
 //   PairChains squares;
 //   ForEachPair(n, lane, [&](int i, bool both) {
@@ -61,8 +61,8 @@ struct PairChains {
     first = Fma(a.first, b.first, first);
     if (both) second = Fma(a.second, b.second, second);
   }
-  // p[c] + p[c + h], h = 32, 16, 8, 4, 2, 1, in every lane: addition commutes. Every lane of the warp
-  // must call it.
+  // p[c] + p[c + h], h = 32, 16, 8, 4, 2, 1, in every lane: addition commutes. Every lane of the
+  // warp must call it.
   __device__ __forceinline__ Fp32 Sum() const {
     Fp32 a = first, b = second;
 #pragma unroll

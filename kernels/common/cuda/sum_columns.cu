@@ -1,5 +1,5 @@
-// Adjacent-pair trees down columns. SumColumnsKernel has 88 registers and 1 KiB of static shared memory
-// at sm_90a.
+// Adjacent-pair trees down columns. SumColumnsKernel has 88 registers and 1 KiB of static shared
+// memory at sm_90a.
 #include <algorithm>
 #include <bit>
 #include <cstdint>

@@ -14,8 +14,8 @@ struct CUstream_st;
 
 // leaves (in) [leaves, columns], in device memory as the others. Column c's sum goes to row c / W,
 // column c % W of first (out) [columns / W, W]; or where second (out) has data, to first's and
-// second's rows in turn: row r / 2 of first if r = c / W is even, else of second. Without leaves, +0.
-// Outputs do not overlap the leaves. kInternal if the launch fails.
+// second's rows in turn: row r / 2 of first if r = c / W is even, else of second. Without leaves,
+// +0. Outputs do not overlap the leaves. kInternal if the launch fails.
 #define HW_DECLARE_LAUNCHERS                                                 \
   absl::Status SumColumns(RowSpan<const float> leaves, RowSpan<float> first, \
                           RowSpan<float> second, CUstream_st* stream);

@@ -1,4 +1,5 @@
-// Launchers of the residual gate. A thread keeps alpha and beta of its channels and walks down rows.
+// Launchers of the residual gate. A thread keeps alpha and beta of its channels and walks down
+// rows.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
