@@ -36,7 +36,7 @@ namespace headwise::HW_CUDA_NAMESPACE {
 inline constexpr int kMapThreads = 256;
 
 template <int kVector, typename Body>
-__global__ void __launch_bounds__(kMapThreads)
+__global__ void __launch_bounds__(kMapThreads, 4)
     MapRowsKernel(const Body body, std::int64_t rows, std::int64_t width,
                   std::int64_t units_per_row) {
   const std::int64_t unit = static_cast<std::int64_t>(blockIdx.x) * kMapThreads + threadIdx.x;
