@@ -42,7 +42,8 @@ struct AdamWHyperparameters {
   double weight_decay = 0.0;
 };
 
-// The constants of one step's element, in the letters above, each formed in double and rounded once.
+// The constants of one step's element, in the letters above, each formed in double and rounded
+// once.
 template <typename C>
 struct AdamWFactors {
   C a, b, decay, epsilon, p, q;
