@@ -12,7 +12,7 @@
 // Every matrix is read or written once: in 16-byte vectors where addresses and strides are multiples
 // of 16 bytes, otherwise element by element.
 //
-// On sm_90a: forward at most 32 registers, backward 40; no shared memory, no spills. No CUDA header
+// On sm_90a: forward at most 31 registers, backward 43; no shared memory, no spills. No CUDA header
 // is included here.
 #ifndef HEADWISE_KERNELS_SWIGLU_CUDA_H_
 #define HEADWISE_KERNELS_SWIGLU_CUDA_H_
