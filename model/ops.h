@@ -248,6 +248,7 @@ struct Routing {
 struct ExpertRows {
   std::vector<std::int64_t> offsets;  // [E + 1]: rows [offsets[e], offsets[e + 1]) are expert e's
   std::int64_t count = 0;             // rows in all; on kMeta an estimate
+  LayoutType layout = {};             // of a tensor with these rows, where there are layouts
 };
 // While they are with their tokens' rank, R = T k.
 ExpertRows RowsOf(const Routing& routing);

@@ -145,8 +145,9 @@ void NoteGradients(Sharding* sharding, absl::Span<Parameter* const> parameters) 
       checker.ParameterGradient(parameter->name, gradient);
     } else if (const LayoutType bias = LayoutOf(parameter->value);
                gradient.defined() && bias.defined() && !(gradient == bias)) {
+      const LayoutChecker::Module module = checker.Enter(parameter->name);
       checker.Note(LayoutError(
-          parameter->name, "", {{"loads", gradient}, {"bias", bias}},
+          "balancing", "", {{"loads", gradient}, {"bias", bias}},
           "the loads that move a balancing bias must be those of all tokens, on every rank that "
           "has the bias"));
     }

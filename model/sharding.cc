@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/parallel/layout_error.h"
 #include "core/parallel/op_rules.h"
 #include "core/parallel/tensor_layout.h"
 
@@ -34,6 +35,18 @@ void Sharding::SetTokens(std::int64_t groups, std::int64_t length) {
              .positions = checker_->Input("positions", tokens, DType::kI64),
              .targets = checker_->Input("targets", tokens, DType::kI32),
              .loss_scale = checker_->Input("loss_scale", {}, DType::kF64)};
+  CheckSharedAsTokens("positions", inputs_.positions);
+  CheckSharedAsTokens("targets", inputs_.targets);
+}
+
+void Sharding::CheckSharedAsTokens(absl::string_view name, LayoutType& type) {
+  const LayoutType& tokens = inputs_.tokens;
+  if (!tokens.defined() || !type.defined() || tokens.dims() == type.dims()) return;
+  const LayoutChecker::Module module = checker_->Enter(name);
+  checker_->Note(LayoutError("batch", "", {{"tokens", tokens}, {name, type}},
+                             "a rank is given its share of a batch, positions and targets with "
+                             "their tokens, so they must be sharded as the tokens are"));
+  if (!checker_->relaxed()) type = LayoutType();
 }
 
 std::int64_t Sharding::local_tokens() const {

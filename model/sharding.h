@@ -59,7 +59,8 @@ class Sharding {
 
   // Of all ranks together: a pass is over `groups` of `length` tokens each, T = [B groups, L], and no
   // document lies in two groups: usually one group per data-parallel rank. Leaves "tokens",
-  // "positions", "targets" [T] and "loss_scale", a scalar.
+  // "positions", "targets" [T] and "loss_scale", a scalar. Positions and targets must be sharded as
+  // the tokens are.
   void SetTokens(std::int64_t groups, std::int64_t length);
   struct Inputs {
     LayoutType tokens, positions, targets, loss_scale;  // undefined where the plan is wrong
@@ -85,6 +86,8 @@ class Sharding {
                            const Exchange& exchange);
 
  private:
+  // Notes an input that is sharded otherwise than the tokens, and makes it unknown.
+  void CheckSharedAsTokens(absl::string_view name, LayoutType& type);
   Tensor Take(const std::vector<LayoutChecker::Taken>& steps, const LayoutType& result,
               const Tensor& x, const Exchange* exchange);
 

@@ -42,6 +42,7 @@ absl::StatusOr<TypePassReport> TypePass(const ModelConfig& config, const TypePas
   DecoderOptions decoder_options;
   decoder_options.compute = options.compute;
   decoder_options.device = Device::kMeta;
+  decoder_options.gemm = GemmBackend::kContract;  // computes nothing, takes every dtype
   decoder_options.sharding = &sharding;
   HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
                       Decoder::Create(config, decoder_options));

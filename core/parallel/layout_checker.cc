@@ -195,8 +195,9 @@ std::int64_t LayoutChecker::bytes_sent() const {
 
 namespace {
 
-// Entries asked for before the mistake that are tried.
-constexpr std::size_t kNearby = 16;
+// Entries asked for before the mistake that are tried, and after it: a boundary that the value
+// would have come to next.
+constexpr std::size_t kNearby = 16, kNext = 2;
 
 // "layers.3.ffn.in": "layers.*.ffn.in".
 std::string Generalise(absl::string_view path) {
@@ -207,24 +208,66 @@ std::string Generalise(absl::string_view path) {
   return absl::StrJoin(parts, ".");
 }
 
-// Of those that were asked for long before, as a model's parameters are: leaves of the module where
-// the mistake is, and those that belong to no module, such as inputs.
-bool NearLeaf(const LayoutChecker& failed, const LayoutChecker::Consulted& entry) {
-  if (entry.part != PlanPart::kLeaf) return false;
-  const std::string& module = failed.mistakes()[0].module;
-  return entry.name.find('.') == std::string::npos ||
-         absl::StartsWith(entry.name, absl::StrCat(module, "."));
-}
-
 std::vector<std::string> AxisNames(const LayoutChecker& failed, MeshView view) {
   std::vector<std::string> names;
   for (const MeshAxis& axis : failed.mesh().Axes(view)) names.push_back(axis.name);
   return names;
 }
 
+// "layers.0.ffn" of "layers.0.ffn.in".
+absl::string_view ModuleOf(absl::string_view path) {
+  const std::size_t dot = path.rfind('.');
+  return dot == absl::string_view::npos ? absl::string_view() : path.substr(0, dot);
+}
+
+// The entries to try: those asked for last, then the leaves of the mistake's module, those of no
+// module and its boundaries, which may have been asked for long before.
+std::vector<LayoutChecker::Consulted> EntriesNear(const LayoutChecker& failed) {
+  const LayoutMistake& mistake = failed.mistakes()[0];
+  const std::vector<LayoutChecker::Consulted>& all = failed.consulted();
+  std::vector<LayoutChecker::Consulted> near;
+  std::set<std::string> tried;
+  const auto add = [&](const LayoutChecker::Consulted& entry) {
+    if (tried.insert(absl::StrCat(Name(entry.part), Generalise(entry.name))).second) {
+      near.push_back(entry);
+    }
+  };
+  const std::size_t last = std::min(mistake.consulted, all.size());
+  for (std::size_t i = last; i > 0 && near.size() < kNearby; --i) add(all[i - 1]);
+  for (std::size_t i = last; i < std::min(last + kNext, all.size()); ++i) add(all[i]);
+  const bool of_leaf = std::any_of(failed.leaves().begin(), failed.leaves().end(),
+                                   [&](const auto& leaf) { return leaf.first == mistake.module; });
+  const absl::string_view module = of_leaf ? ModuleOf(mistake.module) : mistake.module;
+  const std::string prefix = absl::StrCat(module, ".");
+  for (const LayoutChecker::Consulted& entry : all) {
+    const bool inside = !module.empty() && absl::StartsWith(entry.name, prefix);
+    const bool leaf = entry.part == PlanPart::kLeaf;
+    // What the whole pass is fed with belongs to every module.
+    if (leaf ? inside || ModuleOf(entry.name).empty() : ModuleOf(entry.name) == module) add(entry);
+  }
+  return near;
+}
+
+// The spec with every axis of the mesh that it names by that axis' own name.
+LayoutSpec WithoutGroups(const LayoutChecker& failed, const LayoutSpec& spec) {
+  LayoutSpec single = {.view = spec.view};
+  for (const AxisSpec& one : spec.axes) {
+    const auto axes = failed.mesh().Find(spec.view, one.axis);
+    if (!axes.ok() || axes->size() < 2) {
+      single.axes.push_back(one);
+      continue;
+    }
+    for (const int axis : *axes) {
+      single.axes.push_back(one);
+      single.axes.back().axis = failed.mesh().Axes(spec.view)[static_cast<std::size_t>(axis)].name;
+    }
+  }
+  return single;
+}
+
 void AddLeafEdits(const LayoutChecker& failed, const LayoutChecker::Consulted& entry,
                   std::vector<PlanEntry>& edits) {
-  const LayoutSpec spec = failed.plan().Leaf(entry.name);
+  const LayoutSpec spec = WithoutGroups(failed, failed.plan().Leaf(entry.name));
   for (const std::string& axis : AxisNames(failed, spec.view)) {
     std::vector<AxisSpec> choices = {{.axis = axis, .type = AxisType::kReplicate},
                                      {.axis = axis, .type = AxisType::kInvariant}};
@@ -265,6 +308,12 @@ std::vector<Step> StepsOn(const std::string& axis, int rank) {
   return steps;
 }
 
+bool HasExperts(const LayoutChecker& failed) {
+  return std::any_of(failed.leaves().begin(), failed.leaves().end(), [](const auto& leaf) {
+    return leaf.second.defined() && leaf.second.view() == MeshView::kExpert;
+  });
+}
+
 void AddStepEdits(const LayoutChecker& failed, const LayoutChecker::Consulted& entry,
                   const std::vector<Step>& now, std::vector<PlanEntry>& edits) {
   const auto add = [&](std::vector<Step> steps) {
@@ -276,16 +325,30 @@ void AddStepEdits(const LayoutChecker& failed, const LayoutChecker::Consulted& e
     without.erase(without.begin() + static_cast<std::ptrdiff_t>(i));
     add(std::move(without));
   }
-  for (const std::string& axis : AxisNames(failed, MeshView::kDense)) {
-    for (const Step& step : StepsOn(axis, entry.rank)) {
+  // A boundary that the mistake kept a value from has seen no rank; most see matrices.
+  const int rank = std::max(entry.rank, 2);
+  std::vector<Step> possible;
+  for (const MeshView view : {MeshView::kDense, MeshView::kExpert}) {
+    // An expert view that no leaf is typed in has nothing to mend.
+    if (view == MeshView::kExpert && !HasExperts(failed)) continue;
+    for (const std::string& axis : AxisNames(failed, view)) {
+      const std::vector<Step> on_axis = StepsOn(axis, rank);
+      possible.insert(possible.end(), on_axis.begin(), on_axis.end());
+    }
+    if (HasExperts(failed)) {
+      possible.push_back({.kind = StepKind::kReinterpretMesh, .view = view});
+    }
+  }
+  for (const Step& step : possible) {
+    // At the end first: of edits that cost the same the first found is the first shown.
+    for (std::size_t i = now.size() + 1; i-- > 0;) {
       std::vector<Step> more = now;
-      more.push_back(step);
+      more.insert(more.begin() + static_cast<std::ptrdiff_t>(i), step);
       add(std::move(more));
-      for (std::size_t i = 0; i < now.size(); ++i) {
-        std::vector<Step> other = now;
-        other[i] = step;
-        add(std::move(other));
-      }
+      if (i == now.size()) continue;
+      std::vector<Step> other = now;
+      other[i] = step;
+      add(std::move(other));
     }
   }
 }
@@ -302,13 +365,7 @@ std::vector<VerifiedFix> FindFixes(const LayoutChecker& failed,
   std::vector<VerifiedFix> fixes;
   if (failed.mistakes().empty()) return fixes;
   std::vector<PlanEntry> edits;
-  std::vector<std::string> tried;
-  for (std::size_t i = failed.mistakes()[0].consulted; i > 0; --i) {
-    const LayoutChecker::Consulted& entry = failed.consulted()[i - 1];
-    if (tried.size() >= kNearby && !NearLeaf(failed, entry)) continue;
-    const std::string key = absl::StrCat(Name(entry.part), Generalise(entry.name));
-    if (std::find(tried.begin(), tried.end(), key) != tried.end()) continue;
-    tried.push_back(key);
+  for (const LayoutChecker::Consulted& entry : EntriesNear(failed)) {
     const auto derived = [&] {
       edits.push_back({.part = entry.part, .name = Generalise(entry.name), .remove = true});
     };

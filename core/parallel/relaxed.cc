@@ -9,27 +9,37 @@
 namespace headwise {
 namespace {
 
-// x with another type on an axis, unless x is cut by it or has that type.
-bool Retype(LayoutType& x, int axis, AxisType type) {
-  if (x.axis_type(axis) == AxisType::kShard || x.axis_type(axis) == type) return false;
+// x with another type on an axis, unless x is cut by it.
+void Retype(LayoutType& x, int axis, AxisType type) {
+  if (x.axis_type(axis) == AxisType::kShard) return;
   LayoutMaker maker(x);
   maker.types[static_cast<std::size_t>(axis)] = type;
   x = std::move(maker).Make();
-  return true;
 }
 
 }  // namespace
 
-bool RelaxTypes(const absl::Status& refusal, absl::Span<LayoutType> operands) {
+std::optional<std::vector<LayoutType>> RelaxedTypes(const absl::Status& refusal,
+                                                    absl::Span<const LayoutType> operands,
+                                                    int attempt) {
   const std::string name = AxisOfError(refusal);
-  bool changed = false;
-  for (LayoutType& operand : operands) {
-    if (name.empty() || !operand.defined()) continue;
+  const int count = static_cast<int>(operands.size());
+  if (name.empty() || attempt >= 2 * count + 3) return std::nullopt;
+  // One to R, one to P; then all to R, P or I.
+  const int one = attempt < 2 * count ? attempt % count : -1;
+  const int kind = one >= 0 ? attempt / count : attempt - 2 * count;
+  const AxisType to = kind == 0   ? AxisType::kReplicate
+                      : kind == 1 ? AxisType::kPartial
+                                  : AxisType::kInvariant;
+  std::vector<LayoutType> relaxed(operands.begin(), operands.end());
+  for (int i = 0; i < count; ++i) {
+    LayoutType& operand = relaxed[static_cast<std::size_t>(i)];
+    if ((one >= 0 && one != i) || !operand.defined()) continue;
     const auto axes = operand.mesh().Find(operand.view(), name);
     if (!axes.ok()) continue;
-    for (const int axis : *axes) changed |= Retype(operand, axis, AxisType::kReplicate);
+    for (const int axis : *axes) Retype(operand, axis, to);
   }
-  return changed;
+  return relaxed;
 }
 
 absl::StatusOr<LayoutType> ApplyRelaxed(const Step& step, LayoutType& x) {

@@ -3,6 +3,9 @@
 #ifndef HEADWISE_CORE_PARALLEL_RELAXED_H_
 #define HEADWISE_CORE_PARALLEL_RELAXED_H_
 
+#include <optional>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -11,9 +14,12 @@
 
 namespace headwise {
 
-// On the axis of a refusal (AxisOfError): I, P and V become R, which has the same local shape. True
-// if something changed.
-bool RelaxTypes(const absl::Status& refusal, absl::Span<LayoutType> operands);
+// The operands of a rule that refused them, as they might go together: on the axis of the refusal
+// (AxisOfError) what is not sharded becomes R or P, one operand or all of them, or all become I;
+// the local shapes stay. Number `attempt`, from 0; nothing once there are no more.
+std::optional<std::vector<LayoutType>> RelaxedTypes(const absl::Status& refusal,
+                                                    absl::Span<const LayoutType> operands,
+                                                    int attempt);
 
 // Apply() to x, of which I, R, P and V are tried in turn on the step's axes until one is taken; x
 // then has that type. What x is cut along stays.

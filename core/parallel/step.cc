@@ -74,8 +74,8 @@ absl::string_view WhyNot(StepKind kind, AxisType from, AxisType to) {
     return "an exchange moves the shares of one dimension to another: from S to S only";
   }
   if (kind == StepKind::kReinterpret) {
-    return "saying that data are something else does not make them so; only V -> P, and in its "
-           "backward R -> V, say nothing that is not true already";
+    return "saying that data are something else does not make them so; only V -> P, and R -> V "
+           "where it is its backward, say nothing that is not true already";
   }
   if (from == kPartial)
     return "a sum over the ranks is finished by a reduction only: all_reduce or "
@@ -83,7 +83,12 @@ absl::string_view WhyNot(StepKind kind, AxisType from, AxisType to) {
   if (from == kVarying)
     return "nothing says how the ranks' data make a whole, or that they are the "
            "same";
+  if (from == kShard && to == kShard) {
+    return "shares go from one dimension to another by an all_to_all: every rank has a part of "
+           "every other's";
+  }
   if (from == to) return "it has this type already";
+  if (from == kShard && to == kVarying) return "S says what V says of the same data, and more";
   if (from == kShard) return "a rank lacks the other ranks' shares: all_gather";
   if (from == kReplicate && to == kInvariant) {
     return "as R every rank uses the value in its own way and has its own part of the gradient; "
@@ -103,13 +108,32 @@ std::string RowsOf(StepKind kind) {
   return absl::StrJoin(rows, ", ");
 }
 
+// Whether x's rows are those of experts, whose number on a rank only the ranks know, and the step
+// does anything but send them from their tokens' ranks to their experts', or back.
+bool CutsRows(const Step& step, int axis, const LayoutType& x) {
+  const bool cuts = step.to == kShard || x.axis_type(axis) == kShard;
+  for (int dim = 0; cuts && dim < x.rank(); ++dim) {
+    const ShardedDim& factors = x.dims()[static_cast<std::size_t>(dim)];
+    const bool rows = std::any_of(factors.begin(), factors.end(), [](const ShardedFactor& f) {
+      return f.factor.kind == FactorKind::kRagged;
+    });
+    if (!rows) continue;
+    const int from = x.ShardedBy(axis);
+    const bool exchange = step.kind == StepKind::kAllToAll && dim > 0 &&
+                          std::min(from, step.dim) == dim - 1 && std::max(from, step.dim) == dim;
+    return !exchange;
+  }
+  return false;
+}
+
 absl::StatusOr<LayoutType> ApplyToAxis(const Step& step, int axis, const LayoutType& x) {
   const AxisType from = x.axis_type(axis);
   const std::string& axis_name = x.mesh().Axes(x.view())[axis].name;
   const auto error = [&](const std::string& why) {
     return LayoutError(step.ToString(), axis_name, {{"x", x}}, why);
   };
-  if (!Possible(step.kind, from, step.to)) {
+  const bool backward_only = step.kind == StepKind::kReinterpret && from == kReplicate;
+  if (!Possible(step.kind, from, step.to) || (backward_only && !step.of_backward)) {
     return error(absl::StrCat(Name(step.kind), " knows ", RowsOf(step.kind), ", not ", Name(from),
                               " -> ", Name(step.to), ": ", WhyNot(step.kind, from, step.to)));
   }
@@ -117,6 +141,12 @@ absl::StatusOr<LayoutType> ApplyToAxis(const Step& step, int axis, const LayoutT
     return error(absl::StrCat("a reduction in ", Name(x.dtype()),
                               " must say in what dtype it adds: ", Name(step.kind), "(F32) or ",
                               Name(step.kind), "(", Name(x.dtype()), ")"));
+  }
+  if (CutsRows(step, axis, x)) {
+    return error(
+        "how many rows an expert has depends on the tokens, so a rank's share of them is "
+        "not known beforehand: an all_to_all between the experts and their rows is all "
+        "that moves them");
   }
   LayoutMaker maker(x);
   if (from == kShard) {
@@ -240,9 +270,9 @@ absl::StatusOr<LayoutType> ReinterpretMesh(const Step& step, const LayoutType& x
 absl::StatusOr<std::vector<int>> AxesOf(const Step& step, const LayoutType& x) {
   HW_ASSIGN_OR_RETURN(std::vector<int> axes, x.mesh().Find(x.view(), step.axis));
   // What undoes shares begins with the innermost.
-  const bool undoes = step.kind == StepKind::kAllGather ||
-                      (step.kind == StepKind::kConvert && !axes.empty() &&
-                       x.axis_type(axes.back()) == kShard);
+  const bool undoes =
+      step.kind == StepKind::kAllGather ||
+      (step.kind == StepKind::kConvert && !axes.empty() && x.axis_type(axes.back()) == kShard);
   if (undoes) std::reverse(axes.begin(), axes.end());
   return axes;
 }
@@ -351,6 +381,7 @@ Step BackwardOf(const Step& step, const LayoutType& x) {
         (row.kind == StepKind::kReinterpret) == (step.kind == StepKind::kReinterpret);
     if (row.from == gradient && row.to == back.to && same_family) back.kind = row.kind;
   }
+  back.of_backward = back.kind == StepKind::kReinterpret && back.to == kVarying;
   return back;
 }
 

@@ -13,14 +13,18 @@
 //   convert         I -> S, the local slice  all_gather S -> I
 //   convert         R -> P, rank 0 keeps it  convert R -> P
 //   convert         S -> P, zeros elsewhere  convert R -> S
-//   reinterpret     V -> P, no data moves    reinterpret R -> V
-//   reinterpret     R -> V, no data moves    reinterpret V -> P
+//   reinterpret     V -> P, no data moves    reinterpret R -> V, which BackwardOf() alone makes
 //   reinterpret_mesh  dense <-> expert view  the inverse; no data moves
 //
 // Nothing else is possible. A P becomes a value by a reduction only; a V never becomes R or I
-// because somebody says so. Only the innermost axis of a dimension may be gathered, scattered,
+// because somebody says so; and an R never becomes a V, from which a P could be made that is the
+// value once per rank. Only the innermost axis of a dimension may be gathered, scattered,
 // sliced or exchanged, and a new axis becomes the innermost. A step on an axis with sub-axes goes
 // over all of them in order (where it undoes shares: in reverse).
+//
+// Rows of experts (FactorKind::kRagged), whose number on a rank depends on the tokens, are neither
+// cut nor joined: the one step that shards such a tensor otherwise is the all_to_all between the
+// rows and the dimension before them, the experts.
 //
 // reinterpret_mesh: the axes of both views fall into the shortest groups that cover the same ranks,
 // and on each group the type must be uniform: one type on all of its axes, and if it is S, along
@@ -64,6 +68,8 @@ struct Step {
   int dim = 0;                           // of to == kShard
   std::vector<std::int64_t> sizes = {};  // of to == kShard: shares that are not equal
   MeshView view = MeshView::kDense;      // of kReinterpretMesh: the view to go to
+  // Of kReinterpret to V: the backward of V -> P, which has no text.
+  bool of_backward = false;
   // In what dtype a reduction adds: the step, or its backward where that is the one that reduces.
   // A tensor whose dtype is narrower than F32 needs it said.
   std::optional<DType> reduce_in = {};

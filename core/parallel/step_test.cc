@@ -31,9 +31,9 @@ LayoutType X(const char* spec, const char* mesh = "tp=2") { return Leaf(mesh, {k
 // refused with a reason.
 TEST(Step, KnowsTheRowsOfTheTableAndNoOthers) {
   const std::set<std::string> possible = {
-      "all_reduce P R", "all_reduce P I",  "all_gather S R", "all_gather S I", "reduce_scatter P S",
-      "all_to_all S S", "convert I R",     "convert R S",    "convert I S",    "convert R P",
-      "convert S P",    "reinterpret V P", "reinterpret R V"};
+      "all_reduce P R",     "all_reduce P I", "all_gather S R", "all_gather S I",
+      "reduce_scatter P S", "all_to_all S S", "convert I R",    "convert R S",
+      "convert I S",        "convert R P",    "convert S P",    "reinterpret V P"};
   int tried = 0;
   for (const StepKind kind : {StepKind::kAllReduce, StepKind::kAllGather, StepKind::kReduceScatter,
                               StepKind::kAllToAll, StepKind::kConvert, StepKind::kReinterpret}) {
@@ -77,7 +77,6 @@ TEST(Step, BackwardsGoBetweenDuals) {
       {"R@tp", "convert@tp -> P", "R@tp", "convert@tp -> P"},
       {"S(1)@tp", "convert@tp -> P", "R@tp", "convert@tp -> S(1)"},
       {"V@tp", "reinterpret@tp -> P", "R@tp", "reinterpret@tp -> V"},
-      {"R@tp", "reinterpret@tp -> V", "V@tp", "reinterpret@tp -> P"},
       {"S(0: 24 40)@tp", "all_gather@tp -> R", "P@tp", "reduce_scatter@tp -> S(0: 24 40)"},
   };
   for (const auto& row : kRows) {
@@ -90,6 +89,37 @@ TEST(Step, BackwardsGoBetweenDuals) {
     const auto dx = Apply(back, X(row.gradient));
     ASSERT_TRUE(dx.ok()) << dx.status();
     EXPECT_TRUE(CheckDual(*dx, x).ok()) << row.step << ": " << CheckDual(*dx, x);
+  }
+}
+
+// R -> V -> P would be the value once per rank.
+TEST(Step, AReplicateBecomesVaryingInTheBackwardOnly) {
+  EXPECT_TRUE(absl::StrContains(After("reinterpret@tp -> V", X("")), "where it is its backward"));
+  const Step back = BackwardOf(*Step::Parse("reinterpret@tp -> P"), X("V@tp"));
+  EXPECT_EQ(Outcome(Apply(back, X(""))), "F32[T=64, N=32] tp:V");
+}
+
+// Rows of experts go to their experts and back. Nothing else cuts or joins them.
+TEST(Step, RowsOfExpertsAreExchangedOnly) {
+  const Dim experts = {{"E", 4}}, rows = {Factor::Ragged("R", 16)};
+  const auto after = [&](const char* step, const char* spec) {
+    return After(step, Leaf("tp=2", {experts, rows, kN}, spec));
+  };
+  EXPECT_EQ(after("all_to_all@tp -> S(0)", "S(1)@tp"), "F32[E=4, R=16, N=32] tp:S(E)");
+  EXPECT_EQ(after("all_to_all@tp -> S(1)", "S(0)@tp"), "F32[E=4, R=16, N=32] tp:S(R)");
+  EXPECT_EQ(after("all_reduce@tp -> R", "P@tp"), "F32[E=4, R=16, N=32]");
+  EXPECT_EQ(after("convert@tp -> P", ""), "F32[E=4, R=16, N=32] tp:P");
+  const struct {
+    const char *step, *spec;
+  } kRefused[] = {
+      {"all_to_all@tp -> S(2)", "S(0)@tp"}, {"all_to_all@tp -> S(2)", "S(1)@tp"},
+      {"all_to_all@tp -> S(0)", "S(2)@tp"}, {"all_gather@tp -> R", "S(1)@tp"},
+      {"all_gather@tp -> R", "S(0)@tp"},    {"reduce_scatter@tp -> S(1)", "P@tp"},
+      {"convert@tp -> S(0)", ""},           {"convert@tp -> P", "S(1)@tp"},
+  };
+  for (const auto& [step, spec] : kRefused) {
+    EXPECT_TRUE(absl::StrContains(after(step, spec), "depends on the tokens"))
+        << step << " of " << spec << ": " << after(step, spec);
   }
 }
 
@@ -129,6 +159,51 @@ TEST(Step, MessagesSayWhy) {
       "all_reduce@tp -> R: axis tp: x F32[T=64, N=32]: all_reduce knows P -> R, P -> I, not R "
       "-> R: there is no sum to make: every rank has the value already, and adding them up "
       "multiplies it by the number of ranks");
+}
+
+// Every conversion that is not a row of the table has its reason.
+TEST(Step, ImpossibleConversionsSayWhy) {
+  const struct {
+    const char *from, *to, *words;
+  } kRows[] = {
+      {"R", "R", "has this type already"},
+      {"R", "I", "would drop the other ranks' parts"},
+      {"R", "V", "no rank would keep what the others have"},
+      {"I", "I", "has this type already"},
+      {"I", "V", "no rank would keep what the others have"},
+      {"I", "P", "convert it to R first"},
+      {"V", "R", "nothing says how the ranks' data make a whole, or that they are the same"},
+      {"V", "I", "nothing says how the ranks' data make a whole, or that they are the same"},
+      {"V", "V", "nothing says how the ranks' data make a whole"},
+      {"V", "P", "nothing says how the ranks' data make a whole"},
+      {"V", "S(0)", "nothing says how the ranks' data make a whole"},
+      {"P", "R", "finished by a reduction only"},
+      {"P", "I", "finished by a reduction only"},
+      {"P", "V", "finished by a reduction only"},
+      {"P", "P", "finished by a reduction only"},
+      {"P", "S(0)", "finished by a reduction only: all_reduce or reduce_scatter"},
+      {"S(1)", "R", "lacks the other ranks' shares: all_gather"},
+      {"S(1)", "I", "lacks the other ranks' shares: all_gather"},
+      {"S(1)", "V", "S says what V says"},
+      {"S(1)", "S(0)", "by an all_to_all"},
+  };
+  std::set<std::string> refused;
+  for (const auto& [from, to, words] : kRows) {
+    const std::string step = absl::StrCat("convert@tp -> ", to);
+    const std::string message = After(step.c_str(), X(absl::StrCat(from, "@tp").c_str()));
+    EXPECT_TRUE(absl::StrContains(message, words)) << from << " -> " << to << ": " << message;
+    refused.insert(absl::StrCat(from, to));
+  }
+  EXPECT_EQ(refused.size(), 20u);  // of 25; I -> R, R -> S, I -> S, R -> P and S -> P are possible
+  // A reinterpretation is true of V -> P alone.
+  for (const char* from : {"R", "I", "V", "P", "S(1)"}) {
+    for (const char* to : {"R", "I", "V", "P"}) {
+      const std::string step = absl::StrCat("reinterpret@tp -> ", to);
+      const std::string message = After(step.c_str(), X(absl::StrCat(from, "@tp").c_str()));
+      EXPECT_EQ(absl::StrContains(message, "does not make them so"), std::string(from) + to != "VP")
+          << from << " -> " << to << ": " << message;
+    }
+  }
 }
 
 TEST(Step, OnlyTheInnermostAxisMoves) {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/base/status_macros.h"
 #include "core/parallel/rules/attention_rules.h"
 #include "model/ops.h"
 #include "model/ops/op_support.h"
@@ -46,7 +47,9 @@ AttentionOutput Attention(const OpContext& ctx, const headwise::Attention& op,
                           const Tensor& sinks, bool keep_statistics) {
   const auto layout = Derive(
       ctx,
-      [&](const LayoutType& q, const LayoutType& k, const LayoutType& v, const LayoutType& sinks) {
+      [&](const LayoutType& q, const LayoutType& k, const LayoutType& v,
+          const LayoutType& sinks) -> absl::StatusOr<rules::AttentionTypes> {
+        HW_RETURN_IF_ERROR(rules::CheckMask(ctx.sharding->inputs().tokens, q));
         return rules::Attention({q, k, v}, OrNull(sinks), ctx.master());
       },
       qkv.q, qkv.k, qkv.v, sinks);

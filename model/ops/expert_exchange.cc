@@ -56,6 +56,7 @@ Tensor ExpertExchange::ToExperts(const OpContext& ctx, const Tensor& rows) {
   const Tensor received = ctx.sharding->CrossRows(
       "dispatch", rows, [&](const Step& step, const Tensor& x) { return Move(ctx, step, x); });
   const Tensor there = Counted(ctx, "dispatch", received, received.dim(0));
+  rows_.layout = LayoutOf(there);
   if (exchange_ != nullptr) {
     rows_.offsets.assign(1, 0);
     for (const std::int64_t count : exchange_->received()) {

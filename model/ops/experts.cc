@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/status_macros.h"
+#include "core/parallel/layout_error.h"
 #include "core/parallel/rules/expert_rules.h"
 #include "core/parallel/tensor_layout.h"
 #include "kernels/moe/balancing.h"
@@ -30,6 +31,16 @@ void CheckExpertWeight(const OpContext& ctx, const char* op, const ExpertRows& r
 void CheckRows(const OpContext& ctx, const char* op, const char* argument, const ExpertRows& rows,
                const Tensor& tensor, std::int64_t width) {
   CheckTensor(ctx, op, argument, tensor, {rows.count, width}, ctx.compute);
+}
+
+// The layout of x whose rows must be those of the experts here.
+absl::Status CheckSameRows(const char* op, const ExpertRows& rows, const LayoutType& x) {
+  if (!rows.layout.defined() || !x.defined()) return absl::OkStatus();
+  if (rows.layout.view() == x.view() && rows.layout.dims()[0] == x.dims()[0]) {
+    return absl::OkStatus();
+  }
+  return LayoutError(op, "", {{"rows", rows.layout}, {"x", x}},
+                     "these are not the rows that the experts of this rank were sent");
 }
 
 // A rule's view of a routing.
@@ -230,7 +241,9 @@ Tensor ExpertLinear(const OpContext& ctx, const ExpertRows& rows, const Tensor& 
                     const Tensor& weight, const Tensor& bias) {
   const auto layout = Derive(
       ctx,
-      [](const LayoutType& x, const LayoutType& weight, const LayoutType& bias) {
+      [&](const LayoutType& x, const LayoutType& weight,
+          const LayoutType& bias) -> absl::StatusOr<LayoutType> {
+        HW_RETURN_IF_ERROR(CheckSameRows("expert linear", rows, x));
         return rules::ExpertLinear(x, weight, OrNull(bias));
       },
       x, weight, bias);
@@ -250,7 +263,13 @@ Tensor ExpertLinear(const OpContext& ctx, const ExpertRows& rows, const Tensor& 
 
 Tensor ExpertLinearBackwardInput(const OpContext& ctx, const ExpertRows& rows, const Tensor& dy,
                                  const Tensor& weight) {
-  const auto layout = Derive(ctx, rules::ExpertLinearBackwardInput, dy, weight);
+  const auto layout = Derive(
+      ctx,
+      [&](const LayoutType& dy, const LayoutType& weight) -> absl::StatusOr<LayoutType> {
+        HW_RETURN_IF_ERROR(CheckSameRows("expert linear backward (input)", rows, dy));
+        return rules::ExpertLinearBackwardInput(dy, weight);
+      },
+      dy, weight);
   if (!layout.known) return Unknown(ctx);
   CheckExpertWeight(ctx, "ExpertLinearBackwardInput", rows, weight, ctx.compute);
   CheckRows(ctx, "ExpertLinearBackwardInput", "dy", rows, dy, weight.dim(1));
@@ -266,7 +285,8 @@ void ExpertLinearBackwardWeight(const OpContext& ctx, const ExpertRows& rows, co
                                 const Tensor& x, Tensor& dweight) {
   const auto layout = Derive(
       ctx,
-      [&](const LayoutType& dy, const LayoutType& x) {
+      [&](const LayoutType& dy, const LayoutType& x) -> absl::StatusOr<LayoutType> {
+        HW_RETURN_IF_ERROR(CheckSameRows("expert linear backward (weight)", rows, x));
         return rules::ExpertLinearBackwardWeight(dy, x, ctx.master());
       },
       dy, x);
@@ -286,7 +306,11 @@ void ExpertLinearBackwardWeight(const OpContext& ctx, const ExpertRows& rows, co
 void ExpertLinearBackwardBias(const OpContext& ctx, const ExpertRows& rows, const Tensor& dy,
                               Tensor& dbias) {
   const auto layout = Derive(
-      ctx, [&](const LayoutType& dy) { return rules::ExpertLinearBackwardBias(dy, ctx.master()); },
+      ctx,
+      [&](const LayoutType& dy) -> absl::StatusOr<LayoutType> {
+        HW_RETURN_IF_ERROR(CheckSameRows("expert linear backward (bias)", rows, dy));
+        return rules::ExpertLinearBackwardBias(dy, ctx.master());
+      },
       dy);
   if (!layout.known || !OfShare(ctx, "ExpertLinearBackwardBias", dbias, layout.value)) {
     return Forget(ctx, dbias);

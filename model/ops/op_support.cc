@@ -85,11 +85,16 @@ bool OperandsKnown(const OpContext& ctx, absl::Span<const LayoutArgument> argume
   return true;
 }
 
-bool NoteRefusal(const OpContext& ctx, const absl::Status& refusal, absl::Span<LayoutType> operands,
-                 bool first) {
-  LayoutChecker& checker = ctx.sharding->checker();
-  if (first) checker.Note(refusal);
-  return checker.relaxed() && RelaxTypes(refusal, operands);
+void NoteRefusal(const OpContext& ctx, const absl::Status& refusal) {
+  ctx.sharding->checker().Note(refusal);
+}
+
+std::optional<std::vector<LayoutType>> OtherOperands(const OpContext& ctx,
+                                                     const absl::Status& refusal,
+                                                     absl::Span<const LayoutType> operands,
+                                                     int attempt) {
+  if (!ctx.sharding->checker().relaxed()) return std::nullopt;
+  return RelaxedTypes(refusal, operands, attempt);
 }
 
 Tensor Result(const OpContext& ctx, Shape shape, DType dtype, const LayoutType& layout) {

@@ -14,10 +14,13 @@
 #ifndef HEADWISE_MODEL_OPS_OP_SUPPORT_H_
 #define HEADWISE_MODEL_OPS_OP_SUPPORT_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -78,9 +81,14 @@ struct Derived {
 // Whether the operands have the layouts that a rule needs. False if one is unknown; if no mistake
 // explains it, that is noted as one: what made it has no rule.
 bool OperandsKnown(const OpContext& ctx, absl::Span<const LayoutArgument> arguments);
-// A refusal: noted. True if the operands were changed and the rule is to be asked again.
-bool NoteRefusal(const OpContext& ctx, const absl::Status& refusal, absl::Span<LayoutType> operands,
-                 bool first);
+// Notes a refusal.
+void NoteRefusal(const OpContext& ctx, const absl::Status& refusal);
+// For tests that run what is refused (LayoutChecker::set_relaxed): the operands as they might go
+// together; nothing where there is no such way left.
+std::optional<std::vector<LayoutType>> OtherOperands(const OpContext& ctx,
+                                                     const absl::Status& refusal,
+                                                     absl::Span<const LayoutType> operands,
+                                                     int attempt);
 
 // rule(layout of each operand), an undefined one for operands that the op goes without. Operands
 // are tensors, layouts, or LayoutArguments.
@@ -100,12 +108,17 @@ auto Derive(const OpContext& ctx, const Rule& rule, const Operands&... operands)
   std::array<LayoutType, kCount> types;
   for (std::size_t i = 0; i < kCount; ++i) types[i] = arguments[i].layout;
   StatusOr result = ask(types, std::make_index_sequence<kCount>());
-  for (bool first = true; !result.ok(); first = false) {
-    if (!NoteRefusal(ctx, result.status(), absl::MakeSpan(types), first)) {
+  if (!result.ok()) NoteRefusal(ctx, result.status());
+  const absl::Status refusal = result.status();
+  for (int attempt = 0; !result.ok(); ++attempt) {
+    const auto other = OtherOperands(ctx, refusal, types, attempt);
+    if (!other.has_value()) {
       derived.known = false;
       return derived;
     }
-    result = ask(types, std::make_index_sequence<kCount>());
+    std::array<LayoutType, kCount> relaxed;
+    std::copy(other->begin(), other->end(), relaxed.begin());
+    result = ask(relaxed, std::make_index_sequence<kCount>());
   }
   derived.value = *std::move(result);
   return derived;

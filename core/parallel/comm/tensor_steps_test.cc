@@ -179,9 +179,10 @@ TEST(TensorSteps, Refusals) {
             "mesh tp=4 has 4 ranks, the run 2");
   const absl::Status ragged = RunThreadRanks(2, [](Communicator& world) -> absl::Status {
     HW_ASSIGN_OR_RETURN(const MeshRanks ranks, MeshRanks::Create(*Mesh::Parse("tp=2"), world));
-    const LayoutType rows = Leaf("tp=2", {{Factor::Ragged("R", 5)}}, "S(0)@tp", DType::kI32);
-    return RunStep(ranks, *Step::Parse("all_gather@tp -> R"), rows,
-                   Tensor::Zeros({3}, DType::kI32, Device::kCpu))
+    const LayoutType rows =
+        Leaf("tp=2", {{{"E", 2}}, {Factor::Ragged("R", 5)}}, "S(1)@tp", DType::kI32);
+    return RunStep(ranks, *Step::Parse("all_to_all@tp -> S(0)"), rows,
+                   Tensor::Zeros({2, 3}, DType::kI32, Device::kCpu))
         .status();
   });
   EXPECT_TRUE(absl::StrContains(ragged.message(), "R=5 has no fixed share")) << ragged;

@@ -1,9 +1,15 @@
 #include "core/parallel/rules/attention_rules.h"
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "core/parallel/index_rule.h"
+#include "core/parallel/layout_error.h"
 #include "core/parallel/op_rules.h"
 #include "core/parallel/rules/layer_rules.h"
 
@@ -179,6 +185,24 @@ absl::StatusOr<QkvGradients> PrepareQkvBackward(const QkvOperands& operands,
 absl::StatusOr<LayoutType> ReduceHeadNormGradient(const LayoutType& per_group) {
   return DeriveIndexed({.op = "head norm gradient", .letters = "gd->d"},
                        {{"per kv group", per_group}});
+}
+
+absl::Status CheckMask(const LayoutType& tokens, const LayoutType& q) {
+  if (!tokens.defined() || !q.defined()) return absl::OkStatus();
+  const std::vector<int> of_tokens = tokens.AxesOf(0), of_queries = q.AxesOf(0);
+  if (tokens.dims()[0] == q.dims()[0]) return absl::OkStatus();
+  std::string axis;
+  for (int i = 0; axis.empty() && i < static_cast<int>(q.axis_types().size()); ++i) {
+    const auto cuts = [&](const std::vector<int>& axes) {
+      return std::find(axes.begin(), axes.end(), i) != axes.end();
+    };
+    if (cuts(of_tokens) != cuts(of_queries)) {
+      axis = q.mesh().Axes(q.view())[static_cast<std::size_t>(i)].name;
+    }
+  }
+  return LayoutError("attention", axis, {{"tokens", tokens}, {"q", q}},
+                     "the mask is that of the tokens that a rank was given, and these are other "
+                     "queries: the two must be sharded alike, in the same order");
 }
 
 absl::StatusOr<AttentionTypes> Attention(const QkvTypes& qkv, const LayoutType* sinks,

@@ -10,6 +10,7 @@
 #ifndef HEADWISE_CORE_PARALLEL_RULES_ATTENTION_RULES_H_
 #define HEADWISE_CORE_PARALLEL_RULES_ATTENTION_RULES_H_
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/parallel/layout_type.h"
 
@@ -44,6 +45,10 @@ absl::StatusOr<QkvGradients> PrepareQkvBackward(const QkvOperands& operands,
                                                 DType weight_dtype);
 // [G, D] summed over kv groups: [D].
 absl::StatusOr<LayoutType> ReduceHeadNormGradient(const LayoutType& per_group);
+
+// OK if the queries' rows are those of the pass's tokens [T], which a mask is made for: it counts
+// the tokens of a rank and knows their places in their documents. kFailedPrecondition otherwise.
+absl::Status CheckMask(const LayoutType& tokens, const LayoutType& q);
 
 struct AttentionTypes {
   LayoutType o;            // [T, G M D]

@@ -94,6 +94,19 @@ TEST(AttentionRule, ContextParallelKeysAreGathered) {
       "counts once"));
 }
 
+TEST(AttentionRule, AMaskIsOfTheRanksOwnQueries) {
+  const char* mesh = "dp=2,cp=2,tp=2";
+  const LayoutType tokens = Leaf(mesh, {kT}, "S(0)@dp, S(0)@cp", DType::kI32);
+  const auto check = [&](const char* spec) {
+    return Outcome(CheckMask(tokens, Leaf(mesh, {kT, QueryHeads(kG, kM, kD)}, spec)));
+  };
+  EXPECT_EQ(check("S(0)@dp, S(0)@cp, S(1)@tp"), Outcome(absl::OkStatus()));
+  EXPECT_TRUE(StrContains(check("S(0)@dp"), "axis cp"));
+  EXPECT_TRUE(StrContains(check("S(0)@dp"), "these are other queries"));
+  EXPECT_TRUE(StrContains(check("S(0)@dp, S(0)@cp, S(0)@tp"), "axis tp"));
+  EXPECT_TRUE(StrContains(check("S(0)@cp, S(0)@dp"), "in the same order"));
+}
+
 TEST(AttentionRule, TokensAndHeadsOfEveryPacking) {
   CheckAttention("dp=2", "S(0)@dp", "", SectionedQkv(kG, kM, kD));
   CheckAttention("dp=2", "S(0)@dp", "", InterleavedQkv(kG, kM, kD));
