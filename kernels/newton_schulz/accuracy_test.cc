@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "kernels/newton_schulz/double_standard_form.h"
 #include "kernels/newton_schulz/parity.h"
+#include "kernels/newton_schulz/spectra.h"
 
 namespace headwise {
 namespace {
@@ -19,43 +20,13 @@ struct Shape {
   std::int64_t rows, cols;
 };
 
-// From `smallest` to 1, equal ratios.
-std::vector<double> LogSpaced(std::int64_t count, double smallest) {
-  std::vector<double> values(count);
-  for (std::int64_t i = 0; i < count; ++i) {
-    values[i] = std::pow(smallest, static_cast<double>(i) / static_cast<double>(count - 1));
-  }
-  return values;
-}
-
 struct Spectrum {
   const char* name;
   // Relative Frobenius errors of quintic5 and of polar_express8; `square` where rows == cols.
   double gate, square_gate;
   double polar_gate, polar_square_gate;
-  DoubleMatrix (*make)(Shape shape, std::uint64_t seed);
+  MakeSpectrum make;
 };
-
-template <int kDecades>
-DoubleMatrix LogSpectrum(Shape s, std::uint64_t seed) {
-  return MatrixWithSingularValues(
-      s.rows, s.cols, LogSpaced(std::min(s.rows, s.cols), std::pow(10.0, -kDecades)), seed);
-}
-
-DoubleMatrix Gaussian(Shape s, std::uint64_t seed) { return GaussianMatrix(s.rows, s.cols, seed); }
-
-DoubleMatrix HalfRank(Shape s, std::uint64_t seed) {
-  std::vector<double> values(std::min(s.rows, s.cols), 0.0);
-  for (std::size_t i = 0; i < values.size() / 2; ++i) values[i] = 1.0;
-  return MatrixWithSingularValues(s.rows, s.cols, values, seed);
-}
-
-// A thousand times the others.
-DoubleMatrix OneSpike(Shape s, std::uint64_t seed) {
-  std::vector<double> values(std::min(s.rows, s.cols), 1e-3);
-  values[0] = 1.0;
-  return MatrixWithSingularValues(s.rows, s.cols, values, seed);
-}
 
 constexpr Spectrum kSpectra[] = {
     {"gaussian", 5e-6, 1e-4, 5e-6, 2e-4, Gaussian},
@@ -97,7 +68,7 @@ void CheckGates(const NewtonSchulzCoefficients& set, const Spectrum& spectrum, d
   for (const Shape shape : {Shape{64, 128}, Shape{64, 512}, Shape{512, 64}, Shape{128, 256},
                             Shape{64, 64}, Shape{128, 128}}) {
     for (const std::uint64_t seed : {1, 2}) {
-      const FloatMatrix x = Rounded(spectrum.make(shape, seed));
+      const FloatMatrix x = Rounded(spectrum.make(shape.rows, shape.cols, seed));
       const DoubleMatrix o = Widened(FastOf(set, x, HeadBlocks::Whole(x.rows())));
       const double limit = shape.rows == shape.cols ? square_gate : gate;
       const double error = RelativeDifference(o, StandardForm(set, Widened(x)));
@@ -127,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Spectra, Accuracy, testing::ValuesIn(kSpectra), [](cons
 
 // Singular values of a well-conditioned block come out near 1: what it is for.
 TEST(Meaning, RowsComeOutNearlyOrthonormal) {
-  const FloatMatrix o = Fast(Rounded(Gaussian({32, 256}, 3)));
+  const FloatMatrix o = Fast(Rounded(Gaussian(32, 256, 3)));
   for (int i = 0; i < 32; ++i) {
     for (int j = 0; j < 32; ++j) {
       double dot = 0;
@@ -179,7 +150,7 @@ FloatMatrix Times(const FloatMatrix& x, float factor) {
 }
 
 TEST(Magnitude, PowersOfTwoShowInNoBit) {
-  const FloatMatrix x = Rounded(Gaussian({48, 100}, 4));
+  const FloatMatrix x = Rounded(Gaussian(48, 100, 4));
   const FloatMatrix expected = Fast(x);
   for (int exponent = -80; exponent <= 80; ++exponent) {
     ExpectSameBits(Fast(Times(x, std::ldexp(1.0f, exponent))).view(), expected.view(),
@@ -202,7 +173,7 @@ TEST(Magnitude, NorDoHugeAndSubnormalBlocks) {
 
 TEST(Magnitude, OneHeadAHundredTimesTheOthers) {
   const HeadBlocks blocks = BlocksOfSizes({32, 32, 32});
-  FloatMatrix x = Rounded(Gaussian({96, 128}, 6));
+  FloatMatrix x = Rounded(Gaussian(96, 128, 6));
   const FloatMatrix before = FastOf(Quintic5(), x, blocks);
   FloatMatrix alone(32, 128);
   for (int r = 0; r < 32; ++r) {

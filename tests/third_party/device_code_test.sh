@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# device_code.py refuses a kernel that spills, one with an approximate instruction and a pattern that fits no kernel, names each, and
-# passes the others. Arguments: device_code.py, then the output groups of a library with all kinds.
+# device_code.py refuses a kernel that spills, one with an approximate instruction, one that ptxas may contract and a pattern that fits no
+# kernel, names each, and passes the others. Arguments: device_code.py, then the output groups of a library with all kinds.
 set -euo pipefail
 
 check=$1
@@ -27,4 +27,5 @@ for report in "${reports[@]}"; do
 done
 refuses "'Clear' fits no kernel" --no-spills=Clear "${reports[@]}"
 refuses "\.ptx:[0-9]+: rsqrt\.approx\.f32: not an operation" "${ptx[@]}"
+refuses "\.ptx:[0-9]+: mul\.f32: not an operation" "${ptx[@]}"
 refuses "no kernel in these files" /dev/null

@@ -1,7 +1,8 @@
 #!/usr/bin/env -S python3 -B
 """What nvcc made of kernels: prints their registers, shared memory and spills, and checks what device code must not hold.
 
-* PTX: no approximate instruction (.approx, .full) and none that flushes subnormals (.ftz): the numerics contract has none.
+* PTX: no approximate instruction (.approx, .full), none that flushes subnormals (.ftz), and no addition or multiplication without a
+  rounding (.rn), which ptxas may contract to an fma: the numerics contract has none.
 * ptxas reports: kernels that --no-spills names use no local memory: no stack frame, no spill store, no spill load.
 
     device_code.py [--no-spills REGEX]... FILE...
@@ -17,7 +18,8 @@ import subprocess
 import sys
 
 # An opcode's parts: "div.full.f32", "rsqrt.approx.ftz.f32".
-_FORBIDDEN = re.compile(r"^\s*(?:@!?%\w+\s+)?(\w+(?:[.:]+\w+)*\.(?:approx|full|ftz)\b[.\w]*)\s")
+_FORBIDDEN = re.compile(r"^\s*(?:@!?%\w+\s+)?(\w+(?:[.:]+\w+)*\.(?:approx|full|ftz)\b[.\w]*"
+                        r"|(?:add|sub|mul)(?:\.sat)?\.f(?:16|16x2|32|32x2|64))\s")
 
 _ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(\S+)'")
 _PROPERTIES = re.compile(r"Function properties for (\S+)")

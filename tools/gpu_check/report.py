@@ -1,5 +1,5 @@
 #!/usr/bin/env -S python3 -B
-"""Merges what the steps of run.sh left into result.json and prints the table of times.
+"""Merges what the steps of run.sh left into result.json and prints the tables of times.
 
     report.py MANIFEST DIRECTORY
 
@@ -88,6 +88,19 @@ def table(benchmark, torch):
     return lines
 
 
+_MUON_COLUMNS = (f"{'blocks':>6} {'d':>5} {'n':>6} {'gradients':<9} | {'us':>9} {'TFLOP/s':>7} {'TB/s':>6} {'of copy':>7} {'launches':>8}")
+
+
+def muon_table(benchmark):
+    """The lines of the Muon step's table."""
+    lines = [f"{benchmark['device']['name']}: the Muon step, contract mode", _MUON_COLUMNS]
+    for row in benchmark["cases"]:
+        lines.append(f"{row['blocks']:>6} {row['d']:>5} {row['n']:>6} {row['gradients']:<9} | {row['median_us']:>9.2f}"
+                     f" {row['flops_per_second'] * 1e-12:>7.2f} {row['bytes_per_second'] * 1e-12:>6.2f}"
+                     f" {row['share_of_copy']:>7.2f} {row['launches']:>8}")
+    return lines
+
+
 def merge(manifest, directory):
     """The result, from what the steps left."""
     def by_name(folder):
@@ -112,7 +125,10 @@ def describe(result):
         lines += [f"  skipped {skip}" for skip in tests["skips"]]
     for name, benchmark in result["benchmarks"].items():
         lines += ["", name]
-        lines += table(benchmark, result["torch"] if benchmark.get("benchmark") == "prepare_qkv" else None)
+        if benchmark.get("benchmark") == "muon_step":
+            lines += muon_table(benchmark)
+        else:
+            lines += table(benchmark, result["torch"] if benchmark.get("benchmark") == "prepare_qkv" else None)
     checks = (result["torch"] or {}).get("checks", [])
     if checks:
         required = [check for check in checks if check["required"]]

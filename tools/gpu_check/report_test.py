@@ -22,6 +22,14 @@ _BENCHMARK = {
         {"layer": "nope", "use": "train", "pass": "forward", "tokens": 16384, "skipped": "needs 2700 MiB free"},
     ],
 }
+_MUON = {
+    "benchmark": "muon_step",
+    "device": {"name": "Made-up GPU"},
+    "cases": [
+        {"blocks": 160, "d": 64, "n": 8192, "gradients": "fp32", "median_us": 812.5, "flops_per_second": 2.8e13,
+         "bytes_per_second": 2.9e12, "share_of_copy": 0.7, "launches": 3},
+    ],
+}
 _TORCH = {
     "torch": "9.9",
     "checks": [
@@ -63,6 +71,12 @@ class ReportTest(unittest.TestCase):
 
     def test_the_table_does_without_pytorch(self):
         self.assertEqual(len(report.table(_BENCHMARK, None)), 5)
+
+    def test_the_muon_step_has_a_table_of_its_own(self):
+        lines = report.describe({"tests": {}, "torch": None, "benchmarks": {"muon": _MUON}})
+        self.assertEqual(lines[:3], ["", "muon", "Made-up GPU: the Muon step, contract mode"])
+        self.assertEqual(lines[4].split(), "160 64 8192 fp32 | 812.50 28.00 2.90 0.70 3".split())
+        self.assertEqual(lines[4].index("|"), lines[3].index("|"))
 
     def test_what_is_wrong_is_named(self):
         text = "\n".join(report.describe({"tests": {"gpu_test": report.summarize_gtest(_GTEST)}, "torch": _TORCH,

@@ -68,10 +68,10 @@ step() {
 
 # Seconds for each kind of step, all its programs together.
 if ((quick)); then
-  test_limit=45 tools=(memcheck) sanitizer_limit=30 benchmark_limit=20 import_limit=15 torch_limit=40 torch_seconds=25
+  test_limit=55 tools=(memcheck) sanitizer_limit=30 benchmark_limit=30 import_limit=15 torch_limit=40 torch_seconds=25
   test_filter='-GpuLarge*:*EveryKindOfValue:*EveryHeadDim' flags=(--quick)
 else
-  test_limit=100 tools=(memcheck racecheck synccheck initcheck) sanitizer_limit=55 benchmark_limit=70 import_limit=30
+  test_limit=110 tools=(memcheck racecheck synccheck initcheck) sanitizer_limit=55 benchmark_limit=90 import_limit=30
   torch_limit=130 torch_seconds=95 test_filter='*' flags=()
 fi
 

@@ -1,0 +1,143 @@
+// muon_step on NVIDIA GPUs: one Muon update of many weights in a few launches whose number depends
+// neither on how many weights and blocks there are nor on their sizes. Two builds of one .cu text:
+//
+//   headwise::cuda            by nvcc, for the GPU (//kernels/muon_step:cuda)
+//   headwise::cuda_emulated   by the host compiler, on the CPU (//kernels/muon_step:cuda_emulated)
+//
+// Both return the bits of MuonStepReference (docs/numerics.md), for any mix of weights.
+//
+// What does not change from step to step is planned once, on the host: addresses, blocks, and all
+// hyperparameters but those of MuonStepScalars. A launch then allocates nothing, waits for nothing
+// and reads what does change from device memory: it can be captured in a CUDA graph and replayed.
+//
+//   HW_ASSIGN_OR_RETURN(const MuonStepPlan plan, MuonStepPlan::Create<float>(hyper, weights));
+//   // Once: plan.table() to device memory, and plan.scratch_bytes() of it, uninitialised.
+//   // Each step: the scalars, in device memory; then
+//   HW_RETURN_IF_ERROR(cuda::MuonStep(plan, {.stream = stream, .table = table,
+//                                            .scalars = scalars, .scratch = scratch}));
+//
+// Blocks X [d, n], d <= n, fall into three classes by d; a step launches only those that occur:
+//
+//   d            chain runs in                              launches of quintic5, polar_express8
+//   up to 64     51.3 KiB of shared memory                              3    9
+//   65 to 128    198.5 KiB as squares (sm_90 and newer), or             3    9
+//                97.3 KiB as packed triangles (sm_80)
+//   above        the scratch, a launch for each product                18   29
+//
+// The first two: chunk partials of the Gram matrix of u, made as it is read; the chain, a thread
+// block for each block; O = (Q s) X with momentum, decay and the write. Each restart of the
+// coefficients adds three. The third: products in tiles of 64 x 64, by all multiprocessors. One fill,
+// of 8 bytes a block, comes first.
+//
+// Bytes an element of the first two: gradient and momentum read twice, momentum written, weight read
+// and written: 28 with fp32 gradients, 24 with bf16. Apart from these, and from the cache for the
+// most part: Gram partials, d / 120 bytes an element written and d / 128 read, and Q s, d / 64 read.
+// A set with restarts writes and reads X besides. Tiled blocks keep X in the scratch and read it once
+// for each 64 rows.
+//
+// Rows whose addresses and strides are multiples of 16 bytes (8 of bf16 gradients), in blocks whose
+// ranges of columns are multiples of four, move in vectors of four elements; others one by one.
+// Which way shows in no bit.
+//
+// No CUDA header is included here.
+#ifndef HEADWISE_KERNELS_MUON_STEP_CUDA_H_
+#define HEADWISE_KERNELS_MUON_STEP_CUDA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/muon_step/cuda/table.h"
+#include "kernels/muon_step/muon_step.h"
+
+struct CUstream_st;
+
+namespace headwise {
+
+// What may change from one step to the next; in device memory.
+struct MuonStepScalars {
+  double learning_rate = 0.02;
+  double gradient_scale = 1.0;
+  // Not zero: the step writes neither weight nor momentum (a gradient was not finite).
+  std::uint32_t skip = 0;
+};
+
+// Where the chain's matrices are. Shows in no bit.
+enum class MuonChainMemory {
+  kAuto,       // by class, squares where the GPU has the shared memory
+  kTriangles,  // as kAuto, but packed triangles for blocks of 65 to 128 rows
+  kScratch,    // tiled, whatever the block's size
+};
+
+class MuonStepPlan {
+ public:
+  // Of every pointer in `weights` only the address is looked at: device memory. The weights' blocks
+  // and the coefficients need not outlive the call. hyper.learning_rate and hyper.gradient_scale
+  // are checked and otherwise ignored. Errors: those of MuonStep (muon_step.h), and
+  // kInvalidArgument for a matrix with 2^30 rows or columns, or for more work than a grid has
+  // blocks. No weights make a plan of no launches. G is float or BFloat16.
+  template <typename G>
+  static absl::StatusOr<MuonStepPlan> Create(const MuonHyperparameters& hyper,
+                                             absl::Span<const MuonWeight<G>> weights,
+                                             MuonChainMemory chain = MuonChainMemory::kAuto);
+
+  // Host memory, as long as the plan: what to copy to device memory. A multiple of 16 bytes.
+  absl::Span<const std::byte> table() const { return table_; }
+  // A multiple of 16.
+  std::int64_t scratch_bytes() const { return scratch_floats_ * std::int64_t{sizeof(float)}; }
+  // Kernels of a step.
+  int launches() const;
+
+  // For the launchers.
+  struct Constants {
+    float beta, one_minus_beta;
+    double weight_decay;
+    bool nesterov;
+  };
+  struct Segment {  // steps between restarts
+    int begin, end;
+  };
+  const Constants& constants() const { return constants_; }
+  const std::vector<Segment>& segments() const { return segments_; }
+  const std::vector<QuinticStep>& steps() const { return steps_; }
+  const muon_step::TableLayout& layout() const { return layout_; }
+  bool bf16_gradients() const { return bf16_gradients_; }
+  MuonChainMemory chain() const { return chain_; }
+
+ private:
+  MuonStepPlan() = default;
+
+  Constants constants_ = {};
+  std::vector<QuinticStep> steps_;
+  std::vector<Segment> segments_;
+  bool bf16_gradients_ = false;
+  MuonChainMemory chain_ = MuonChainMemory::kAuto;
+  std::vector<std::byte> table_;
+  std::int64_t scratch_floats_ = 0;
+  muon_step::TableLayout layout_;
+};
+
+// All memory is device memory, owned by the caller, left alone until the stream has passed the
+// launch, and overlaps neither the weights nor each other.
+struct MuonStepLaunch {
+  CUstream_st* stream = nullptr;             // a cudaStream_t
+  const std::byte* table = nullptr;          // a copy of plan.table(), at a multiple of 16 bytes
+  const MuonStepScalars* scalars = nullptr;  // one
+  std::byte* scratch = nullptr;  // plan.scratch_bytes() at a multiple of 16; contents irrelevant
+};
+
+// Enqueues a step. kInvalidArgument for a missing or misaligned member of `launch`, kInternal with
+// CUDA's message if a launch fails.
+namespace cuda {
+absl::Status MuonStep(const MuonStepPlan& plan, const MuonStepLaunch& launch);
+}  // namespace cuda
+namespace cuda_emulated {
+absl::Status MuonStep(const MuonStepPlan& plan, const MuonStepLaunch& launch);
+}  // namespace cuda_emulated
+
+}  // namespace headwise
+
+#endif  // HEADWISE_KERNELS_MUON_STEP_CUDA_H_
