@@ -51,8 +51,8 @@ namespace headwise {
 enum class Kernels {
   kCpu,
   // Where a family has CUDA kernels, these, on the CPU (kernels/emulation): prepare_qkv, fused; RMS
-  // norm, elementwise, gates, SwiGLU; embedding; cross-entropy of logits that lie on one rank. For
-  // tests and for developing kernels: slower, and every access is checked.
+  // norm, elementwise, gates, SwiGLU; attention; embedding; cross-entropy of logits that lie on one
+  // rank. For tests and for developing kernels: slower, and every access is checked.
   kCudaEmulated,
 };
 

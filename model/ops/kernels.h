@@ -48,13 +48,14 @@ inline Tensor Scratch(const OpContext& ctx, std::int64_t count, DType dtype = DT
   return ctx.Empty({count}, dtype);
 }
 
-// A counter that kernels set to the first index outside of the vocabulary.
+// A counter that kernels set to the index of the first argument in device memory that is out of
+// range: a token, a target, a segment.
 class FirstBadIndex {
  public:
   std::uint64_t* get() { return &index_; }
-  // Fails, naming op and index, if there was one.
-  void Check(const char* op) const {
-    HW_CHECK(index_ == kNone) << op << ": index " << index_ << " is outside of the vocabulary";
+  // Fails, naming it, if there was one: "Embedding: token 7 is out of range".
+  void Check(const char* what) const {
+    HW_CHECK(index_ == kNone) << what << " " << index_ << " is out of range";
   }
 
  private:

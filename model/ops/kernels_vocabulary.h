@@ -31,7 +31,7 @@ void EmbeddingForward(const OpContext& ctx, absl::Span<const std::int32_t> token
         return cuda_emulated::EmbeddingForward<U>(tokens, table, out, bad.get(), nullptr, shard);
       },
       [&] { headwise::EmbeddingForward<T>(tokens, table, out, *ctx.pool, shard); });
-  bad.Check("Embedding");
+  bad.Check("Embedding: token");
 }
 
 template <typename T>
@@ -48,7 +48,7 @@ void EmbeddingBackward(const OpContext& ctx, absl::Span<const std::int32_t> toke
             tokens, dout, dtable, scratch.data<std::int32_t>(), bad.get(), nullptr, shard);
       },
       [&] { headwise::EmbeddingBackward<T>(tokens, dout, dtable, *ctx.pool, shard); });
-  bad.Check("EmbeddingBackward");
+  bad.Check("EmbeddingBackward: token");
 }
 
 template <typename T>
@@ -63,7 +63,7 @@ void CrossEntropy(const OpContext& ctx, const LogitTransform& op, RowSpan<const 
                                               nullptr);
       },
       [&] { headwise::CrossEntropy<T>(op, z, targets, loss_scale, losses, dz, *ctx.pool); });
-  bad.Check("CrossEntropy");
+  bad.Check("CrossEntropy: target");
 }
 
 inline void TransformLogits(const OpContext& ctx, const LogitTransform& op, RowSpan<const float> z,
