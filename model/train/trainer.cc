@@ -106,10 +106,10 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Create(
   options.kernels = kernels;
   if (rank != nullptr) options.sharding = &rank->sharding();
   HW_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, Decoder::Create(config.model(), options));
-  HW_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> optimizer,
-                      Optimizer::Create(config.optimizer(), decoder->parameters(),
-                                        rank == nullptr ? nullptr : &rank->ranks(),
-                                        OptimizerKernelsOf(kernels)));
+  HW_ASSIGN_OR_RETURN(
+      std::unique_ptr<Optimizer> optimizer,
+      Optimizer::Create(config.optimizer(), decoder->parameters(),
+                        rank == nullptr ? nullptr : &rank->ranks(), OptimizerKernelsOf(kernels)));
 
   std::unique_ptr<TrainingRun> run(new TrainingRun(config, directory, std::move(data)));
   run->rank_ = rank;
