@@ -1,7 +1,9 @@
 #include "model/parameter_store.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/parallel/comm/tensor_steps.h"
 #include "core/parallel/layout_error.h"
@@ -51,7 +53,15 @@ Parameter* ParameterStore::Add(const std::string& name, ParameterRole role,
     // A balancing bias has loads where others have a gradient.
     layout = role == ParameterRole::kBalancingBias ? checker.Input(name, dims, master_)
                                                    : checker.Parameter(name, dims, master_);
-    if (layout.defined()) shape = layout.LocalShape(sharding_->rank());
+    if (layout.defined()) {
+      shape = layout.LocalShape(sharding_->rank());
+      if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
+        checker.Note(LayoutError(name, "", {{"parameter", layout}},
+                                 absl::StrCat("rank ", sharding_->rank(), " has nothing of it")));
+        layout = LayoutType();
+        for (std::size_t i = 0; i < dims.size(); ++i) shape[i] = SizeOf(dims[i]);
+      }
+    }
   }
   parameters_.push_back(std::make_unique<Parameter>(
       Parameter{.name = name,

@@ -59,8 +59,15 @@ Tensor Sharding::Take(const std::vector<LayoutChecker::Taken>& steps, const Layo
     return TensorLayout::Attach(x, attached);
   }
   if (ranks_ == nullptr) {
-    return TensorLayout::Attach(
-        Tensor::Empty(attached.LocalShape(rank_), attached.dtype(), x.device()), attached);
+    const LayoutType& from = steps.front().from;
+    const std::vector<std::int64_t> before =
+        (exchange == nullptr ? from : Together(from)).LocalShape(rank_);
+    Shape shape = attached.LocalShape(rank_);
+    // Shares of rows of experts are estimates: where the steps leave them alone, x knows better.
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      if (shape[d] == before[d]) shape[d] = x.dim(static_cast<int>(d));
+    }
+    return TensorLayout::Attach(Tensor::Empty(shape, attached.dtype(), x.device()), attached);
   }
   Tensor local = x;
   for (const LayoutChecker::Taken& one : steps) {

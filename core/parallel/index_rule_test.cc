@@ -144,11 +144,14 @@ TEST(IndexRule, ViewsOfTheMeshDoNotMix) {
       "reinterpret_mesh"));
 }
 
-TEST(IndexRule, ErrorsCarryTheirAxis) {
+TEST(IndexRule, ErrorsCarryWhatTheyAreMadeOf) {
   const auto result = DeriveElementwise(
       "add", OpKind::kLinear, {{"a", Leaf("tp=2", {kK}, "P@tp")}, {"b", Leaf("tp=2", {kK}, "")}});
   EXPECT_EQ(OpOfError(result.status()), "add");
   EXPECT_EQ(AxisOfError(result.status()), "tp");
+  EXPECT_EQ(OperandsOfError(result.status()),
+            (std::vector<std::string>{"a F32[K=32] tp:P", "b F32[K=32]"}));
+  EXPECT_TRUE(absl::StrContains(WhyOfError(result.status()), "counted once per rank"));
 }
 
 TEST(IndexRule, UnknownOperandsGiveUnknownResults) {

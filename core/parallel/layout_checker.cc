@@ -207,6 +207,15 @@ std::string Generalise(absl::string_view path) {
   return absl::StrJoin(parts, ".");
 }
 
+// Of those that were asked for long before, as a model's parameters are: leaves of the module where
+// the mistake is, and those that belong to no module, such as inputs.
+bool NearLeaf(const LayoutChecker& failed, const LayoutChecker::Consulted& entry) {
+  if (entry.part != PlanPart::kLeaf) return false;
+  const std::string& module = failed.mistakes()[0].module;
+  return entry.name.find('.') == std::string::npos ||
+         absl::StartsWith(entry.name, absl::StrCat(module, "."));
+}
+
 std::vector<std::string> AxisNames(const LayoutChecker& failed, MeshView view) {
   std::vector<std::string> names;
   for (const MeshAxis& axis : failed.mesh().Axes(view)) names.push_back(axis.name);
@@ -294,8 +303,9 @@ std::vector<VerifiedFix> FindFixes(const LayoutChecker& failed,
   if (failed.mistakes().empty()) return fixes;
   std::vector<PlanEntry> edits;
   std::vector<std::string> tried;
-  for (std::size_t i = failed.mistakes()[0].consulted; i > 0 && tried.size() < kNearby; --i) {
+  for (std::size_t i = failed.mistakes()[0].consulted; i > 0; --i) {
     const LayoutChecker::Consulted& entry = failed.consulted()[i - 1];
+    if (tried.size() >= kNearby && !NearLeaf(failed, entry)) continue;
     const std::string key = absl::StrCat(Name(entry.part), Generalise(entry.name));
     if (std::find(tried.begin(), tried.end(), key) != tried.end()) continue;
     tried.push_back(key);

@@ -193,8 +193,9 @@ struct VerifiedFix {
 };
 
 // Fixes of the first mistake of `failed`, a checker on which `model` has run: single edits of the
-// entries that it had asked for last, each tried by running `model` again, cheapest first, at most
-// `most` of them. Entries of numbered modules are edited for all of them ("layers.*").
+// entries that it had asked for last, of the leaves of the mistake's module and of those of none,
+// each tried by running `model` again, cheapest first, at most `most` of them. Entries of numbered
+// modules are edited for all of them ("layers.*").
 std::vector<VerifiedFix> FindFixes(const LayoutChecker& failed,
                                    absl::FunctionRef<void(LayoutChecker&)> model,
                                    std::size_t most = 3);

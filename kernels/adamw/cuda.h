@@ -11,7 +11,7 @@
 //   HW_RETURN_IF_ERROR(cuda::AdamWStep(factors, weight, m, v, gradient, stream));
 //
 // 28 bytes an element: gradient, weight, m and v are read once and the last three written once, in
-// 16-byte vectors where all four addresses are multiples of 16 bytes. On sm_90a at most 48
+// 16-byte vectors where all four addresses are multiples of 16 bytes. On sm_90a at most 43
 // registers, no shared memory, no spills. No CUDA header is included here.
 #ifndef HEADWISE_KERNELS_ADAMW_CUDA_H_
 #define HEADWISE_KERNELS_ADAMW_CUDA_H_

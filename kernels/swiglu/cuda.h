@@ -9,10 +9,10 @@
 //
 //   HW_RETURN_IF_ERROR(cuda::SwigluForward<BFloat16>({}, gate, up, hidden, stream));
 //
-// Every matrix is read or written once: in 16-byte vectors where addresses and strides are multiples
-// of 16 bytes, otherwise element by element.
+// Every matrix is read or written once: in 16-byte vectors where addresses and strides are
+// multiples of 16 bytes, otherwise element by element.
 //
-// On sm_90a: forward at most 32 registers, backward 40; no shared memory, no spills. No CUDA header
+// On sm_90a: forward at most 31 registers, backward 43; no shared memory, no spills. No CUDA header
 // is included here.
 #ifndef HEADWISE_KERNELS_SWIGLU_CUDA_H_
 #define HEADWISE_KERNELS_SWIGLU_CUDA_H_

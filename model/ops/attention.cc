@@ -8,17 +8,25 @@
 namespace headwise::ops {
 namespace {
 
+// Whether the segments are of q's rows.
+bool SegmentsOfBatch(const OpContext& ctx, const char* op,
+                     absl::Span<const AttentionSegment> segments, const Tensor& q) {
+  std::int64_t queries = 0;
+  for (const AttentionSegment& segment : segments) queries += segment.num_queries;
+  return OfBatch(ctx, op, "the segments' queries", queries, q.dim(0));
+}
+
 void CheckArguments(const OpContext& ctx, const char* op_name, const headwise::Attention& op,
                     absl::Span<const AttentionSegment> segments, const Qkv& qkv,
                     const Tensor& sinks) {
   CheckMatrix(ctx, op_name, "q", qkv.q, ctx.compute);
   CheckMatrix(ctx, op_name, "k", qkv.k, ctx.compute);
-  const std::int64_t tokens = qkv.q.dim(0);
   CheckLength(op_name, "a row of q", qkv.q.dim(1), op.query_heads * op.head_dim);
   CheckLength(op_name, "a row of k", qkv.k.dim(1), op.kv_heads * op.head_dim);
   CheckTensor(ctx, op_name, "v", qkv.v, qkv.k.shape(), ctx.compute);
   if (sinks.defined()) CheckTensor(ctx, op_name, "sinks", sinks, {op.query_heads}, ctx.master());
-  // In order and without holes, so that every row of q is in exactly one segment.
+  // In order and without holes: with as many queries as rows (SegmentsOfBatch), every row of q is in
+  // exactly one segment.
   std::int64_t covered = 0;
   for (const AttentionSegment& s : segments) {
     HW_CHECK(s.query_begin == covered && s.num_queries >= 0 && s.key_begin >= 0 &&
@@ -28,7 +36,6 @@ void CheckArguments(const OpContext& ctx, const char* op_name, const headwise::A
         << ") of " << qkv.k.dim(0);
     covered += s.num_queries;
   }
-  CheckLength(op_name, "the segments' queries", covered, tokens);
 }
 
 }  // namespace
@@ -42,7 +49,9 @@ AttentionOutput Attention(const OpContext& ctx, const headwise::Attention& op,
         return rules::Attention({q, k, v}, OrNull(sinks), ctx.master());
       },
       qkv.q, qkv.k, qkv.v, sinks);
-  if (!layout.known) return {.o = Unknown(ctx), .log_sum_exp = Unknown(ctx)};
+  if (!layout.known || !SegmentsOfBatch(ctx, "Attention", segments, qkv.q)) {
+    return {.o = Unknown(ctx), .log_sum_exp = Unknown(ctx)};
+  }
   CheckArguments(ctx, "Attention", op, segments, qkv, sinks);
   AttentionOutput out = {.o = Result(ctx, qkv.q.shape(), ctx.compute, layout.value.o)};
   if (keep_statistics) {
@@ -68,7 +77,7 @@ Qkv AttentionBackward(const OpContext& ctx, const headwise::Attention& op,
         return rules::AttentionBackward({q, k, v}, OrNull(sinks), {o, log_sum_exp}, d_o);
       },
       qkv.q, qkv.k, qkv.v, sinks, saved.o, saved.log_sum_exp, d_o);
-  if (!layout.known) {
+  if (!layout.known || !SegmentsOfBatch(ctx, "AttentionBackward", segments, qkv.q)) {
     if (d_sinks != nullptr) Forget(ctx, *d_sinks);
     return {.q = Unknown(ctx), .k = Unknown(ctx), .v = Unknown(ctx)};
   }

@@ -5,13 +5,27 @@
 #include "model/ops/op_support.h"
 
 namespace headwise::ops {
+namespace {
+
+// On types alone a step's result comes from nowhere: of another shape than x it is memory of its
+// own, to be counted as the other activations are.
+Tensor Counted(const OpContext& ctx, const Tensor& x, const Tensor& result) {
+  if (ctx.device != Device::kMeta || !LayoutOf(result).defined() || result.shape() == x.shape()) {
+    return result;
+  }
+  return TensorLayout::Attach(ctx.Empty(result.shape(), result.dtype()), LayoutOf(result));
+}
+
+}  // namespace
 
 Tensor Cross(const OpContext& ctx, absl::string_view boundary, const Tensor& x) {
-  return ctx.sharding == nullptr ? x : ctx.sharding->Cross(boundary, x);
+  return ctx.sharding == nullptr ? x : Counted(ctx, x, ctx.sharding->Cross(boundary, x));
 }
 
 Tensor CrossBackward(const OpContext& ctx, absl::string_view boundary, const Tensor& gradient) {
-  return ctx.sharding == nullptr ? gradient : ctx.sharding->CrossBackward(boundary, gradient);
+  return ctx.sharding == nullptr
+             ? gradient
+             : Counted(ctx, gradient, ctx.sharding->CrossBackward(boundary, gradient));
 }
 
 void CrossGradient(const OpContext& ctx, absl::string_view boundary, Tensor& gradient) {
@@ -20,7 +34,11 @@ void CrossGradient(const OpContext& ctx, absl::string_view boundary, Tensor& gra
 }
 
 void CopyGradient(const OpContext& ctx, const Tensor& value, Tensor& gradient) {
-  if (ctx.sharding != nullptr && !LayoutOf(value).defined()) return Forget(ctx, gradient);
+  const LayoutType layout = LayoutOf(value);
+  if (ctx.sharding != nullptr &&
+      (!layout.defined() || !OfShare(ctx, "CopyGradient", gradient, layout))) {
+    return Forget(ctx, gradient);
+  }
   CheckTensor(ctx, "CopyGradient", "value", value, gradient.shape(), ctx.master());
   if (ctx.device == Device::kCpu && value.raw_data() != gradient.raw_data()) {
     std::memcpy(gradient.raw_data(), value.raw_data(), static_cast<std::size_t>(value.bytes()));

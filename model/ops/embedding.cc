@@ -38,7 +38,9 @@ Tensor Embedding(const OpContext& ctx, const TokenIds& tokens, const Tensor& tab
 void EmbeddingBackward(const OpContext& ctx, const TokenIds& tokens, const Tensor& table,
                        const Tensor& dout, Tensor& dtable) {
   const auto layout = Derive(ctx, rules::EmbeddingBackward, tokens.layout, table, dout);
-  if (!layout.known) return Forget(ctx, dtable);
+  if (!layout.known || !OfShare(ctx, "EmbeddingBackward", dtable, layout.value)) {
+    return Forget(ctx, dtable);
+  }
   CheckMatrix(ctx, "EmbeddingBackward", "dtable", dtable, ctx.master());
   CheckTensor(ctx, "EmbeddingBackward", "table", table, dtable.shape(), ctx.master());
   CheckTensor(ctx, "EmbeddingBackward", "dout", dout,

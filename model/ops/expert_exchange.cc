@@ -34,10 +34,28 @@ absl::StatusOr<Tensor> ExpertExchange::Move(const OpContext& ctx, const Step& st
   return out;
 }
 
+Tensor ExpertExchange::Counted(const OpContext& ctx, absl::string_view boundary, const Tensor& rows,
+                               std::int64_t count) {
+  if (ctx.device != Device::kMeta || !LayoutOf(rows).defined()) return rows;
+  if (rows.dim(0) == count && !ctx.sharding->Communicates(boundary)) return rows;
+  return TensorLayout::Attach(ctx.Empty({count, rows.dim(1)}, rows.dtype()), LayoutOf(rows));
+}
+
+Tensor ExpertExchange::GradientOf(const OpContext& ctx, const Tensor& gradient,
+                                  const LayoutType& value) {
+  LayoutChecker& checker = ctx.sharding->checker();
+  const absl::Status dual = CheckDual(LayoutOf(gradient), value);
+  if (dual.ok() || checker.relaxed()) return gradient;
+  checker.Note(dual);
+  return UnknownTensor(ctx.device);
+}
+
 Tensor ExpertExchange::ToExperts(const OpContext& ctx, const Tensor& rows) {
   if (ctx.sharding == nullptr) return rows;
-  const Tensor there = ctx.sharding->CrossRows(
+  sent_ = LayoutOf(rows);
+  const Tensor received = ctx.sharding->CrossRows(
       "dispatch", rows, [&](const Step& step, const Tensor& x) { return Move(ctx, step, x); });
+  const Tensor there = Counted(ctx, "dispatch", received, received.dim(0));
   if (exchange_ != nullptr) {
     rows_.offsets.assign(1, 0);
     for (const std::int64_t count : exchange_->received()) {
@@ -56,32 +74,26 @@ Tensor ExpertExchange::ToExperts(const OpContext& ctx, const Tensor& rows) {
   return there;
 }
 
-// Back with the tokens there are as many rows as choices; on types alone an estimate came back.
-Tensor ExpertExchange::WithTokens(const OpContext& ctx, const Tensor& rows) const {
-  if (ctx.device != Device::kMeta || !LayoutOf(rows).defined()) return rows;
-  return TensorLayout::Attach(ctx.Empty({token_rows_, rows.dim(1)}, rows.dtype()), LayoutOf(rows));
-}
-
 Tensor ExpertExchange::ToTokens(const OpContext& ctx, const Tensor& rows) {
   if (ctx.sharding == nullptr) return rows;
-  return WithTokens(
-      ctx, ctx.sharding->CrossRows("combine", rows, [&](const Step& step, const Tensor& x) {
-        return Move(ctx, step, x);
-      }));
+  returned_ = LayoutOf(rows);
+  const Tensor back = ctx.sharding->CrossRows(
+      "combine", rows, [&](const Step& step, const Tensor& x) { return Move(ctx, step, x); });
+  return Counted(ctx, "combine", back, token_rows_);
 }
 
 Tensor ExpertExchange::ToTokensBackward(const OpContext& ctx, const Tensor& drows) {
   if (ctx.sharding == nullptr) return drows;
-  return ctx.sharding->CrossRowsBackward(
+  const Tensor there = ctx.sharding->CrossRowsBackward(
       "combine", drows, [&](const Step& step, const Tensor& x) { return Move(ctx, step, x); });
+  return Counted(ctx, "combine", GradientOf(ctx, there, returned_), rows_.count);
 }
 
 Tensor ExpertExchange::ToExpertsBackward(const OpContext& ctx, const Tensor& drows) {
   if (ctx.sharding == nullptr) return drows;
-  return WithTokens(ctx, ctx.sharding->CrossRowsBackward("dispatch", drows,
-                                                         [&](const Step& step, const Tensor& x) {
-                                                           return Move(ctx, step, x);
-                                                         }));
+  const Tensor back = ctx.sharding->CrossRowsBackward(
+      "dispatch", drows, [&](const Step& step, const Tensor& x) { return Move(ctx, step, x); });
+  return Counted(ctx, "dispatch", GradientOf(ctx, back, sent_), token_rows_);
 }
 
 }  // namespace headwise

@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "core/parallel/comm/row_exchange.h"
+#include "core/parallel/layout_type.h"
 #include "core/parallel/step.h"
 #include "core/tensor/tensor.h"
 #include "model/ops.h"
@@ -38,12 +40,20 @@ class ExpertExchange {
   const ops::ExpertRows& rows() const { return rows_; }
 
  private:
-  Tensor WithTokens(const OpContext& ctx, const Tensor& rows) const;
   // Moves rows on real ranks.
   absl::StatusOr<Tensor> Move(const OpContext& ctx, const Step& step, const Tensor& rows);
 
-  std::vector<std::int64_t> counts_;  // rows of each expert, with their tokens
-  std::int64_t token_rows_ = 0;       // all of them
+  // On types alone: what an exchange gave, as memory of its own; with as many rows as are known,
+  // where the share of the estimate is rounded up.
+  static Tensor Counted(const OpContext& ctx, absl::string_view boundary, const Tensor& rows,
+                        std::int64_t count);
+
+  // A gradient that came back; unknown, and a mistake, if it is not that of `value`.
+  static Tensor GradientOf(const OpContext& ctx, const Tensor& gradient, const LayoutType& value);
+
+  LayoutType sent_, returned_;        // what ToExperts() and ToTokens() were given
+  std::int64_t token_rows_ = 0;       // with their tokens
+  std::vector<std::int64_t> counts_;  // of them, those of each expert
   ops::ExpertRows rows_;
   std::shared_ptr<RowExchange> exchange_;
 };

@@ -270,7 +270,9 @@ void ExpertLinearBackwardWeight(const OpContext& ctx, const ExpertRows& rows, co
         return rules::ExpertLinearBackwardWeight(dy, x, ctx.master());
       },
       dy, x);
-  if (!layout.known) return Forget(ctx, dweight);
+  if (!layout.known || !OfShare(ctx, "ExpertLinearBackwardWeight", dweight, layout.value)) {
+    return Forget(ctx, dweight);
+  }
   CheckExpertWeight(ctx, "ExpertLinearBackwardWeight", rows, dweight, ctx.master());
   CheckRows(ctx, "ExpertLinearBackwardWeight", "dy", rows, dy, dweight.dim(1));
   CheckRows(ctx, "ExpertLinearBackwardWeight", "x", rows, x, dweight.dim(2));
@@ -286,7 +288,9 @@ void ExpertLinearBackwardBias(const OpContext& ctx, const ExpertRows& rows, cons
   const auto layout = Derive(
       ctx, [&](const LayoutType& dy) { return rules::ExpertLinearBackwardBias(dy, ctx.master()); },
       dy);
-  if (!layout.known) return Forget(ctx, dbias);
+  if (!layout.known || !OfShare(ctx, "ExpertLinearBackwardBias", dbias, layout.value)) {
+    return Forget(ctx, dbias);
+  }
   CheckMatrix(ctx, "ExpertLinearBackwardBias", "dbias", dbias, ctx.master());
   CheckLength("ExpertLinearBackwardBias", "the first dimension of dbias", dbias.dim(0),
               static_cast<std::int64_t>(rows.offsets.size()) - 1);

@@ -107,7 +107,9 @@ void LinearBackwardWeight(const OpContext& ctx, const Tensor& dy, const Tensor& 
         return rules::LinearBackwardWeight(dy, x, ctx.master());
       },
       dy, x);
-  if (!layout.known) return Forget(ctx, dweight);
+  if (!layout.known || !OfShare(ctx, "LinearBackwardWeight", dweight, layout.value)) {
+    return Forget(ctx, dweight);
+  }
   CheckMatrix(ctx, "LinearBackwardWeight", "dy", dy, ctx.compute);
   CheckMatrix(ctx, "LinearBackwardWeight", "x", x, ctx.compute);
   CheckLength("LinearBackwardWeight", "the first dimension of x", x.dim(0), dy.dim(0));
@@ -122,7 +124,9 @@ void LinearBackwardWeight(const OpContext& ctx, const Tensor& dy, const Tensor& 
 void LinearBackwardBias(const OpContext& ctx, const Tensor& dy, Tensor& dbias) {
   const auto layout = Derive(
       ctx, [&](const LayoutType& dy) { return rules::LinearBackwardBias(dy, ctx.master()); }, dy);
-  if (!layout.known) return Forget(ctx, dbias);
+  if (!layout.known || !OfShare(ctx, "LinearBackwardBias", dbias, layout.value)) {
+    return Forget(ctx, dbias);
+  }
   CheckMatrix(ctx, "LinearBackwardBias", "dy", dy, ctx.compute);
   CheckTensor(ctx, "LinearBackwardBias", "dbias", dbias, {dy.dim(1)}, ctx.master());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {

@@ -53,13 +53,14 @@ HeadLoss LinearCrossEntropy(const OpContext& ctx, const LogitTransform& op, cons
       [&](const LayoutType& x, const LayoutType& weight, const LayoutType& targets,
           const LayoutType& scale) { return LossRule(ctx, x, weight, targets, scale); },
       x, weight, targets.layout, scale.layout);
-  if (!layout.known) return {.losses = Unknown(ctx), .dz = backward ? Unknown(ctx) : Tensor()};
+  if (!layout.known || !OfBatch(ctx, "LinearCrossEntropy", "targets",
+                                static_cast<std::int64_t>(targets.ids.size()), x.dim(0))) {
+    return {.losses = Unknown(ctx), .dz = backward ? Unknown(ctx) : Tensor()};
+  }
   CheckMatrix(ctx, "LinearCrossEntropy", "x", x, ctx.compute);
   CheckMatrix(ctx, "LinearCrossEntropy", "weight", weight, ctx.compute);
   CheckLength("LinearCrossEntropy", "a row of weight", weight.dim(1), x.dim(1));
   const std::int64_t tokens = x.dim(0), vocab_size = weight.dim(0);
-  CheckLength("LinearCrossEntropy", "targets", static_cast<std::int64_t>(targets.ids.size()),
-              tokens);
   HeadLoss out = {.losses = Result(ctx, {tokens}, ctx.master(), layout.value.losses)};
   if (backward) out.dz = Result(ctx, {tokens, vocab_size}, ctx.compute, layout.value.dz);
 

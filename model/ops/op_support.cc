@@ -3,6 +3,8 @@
 #include <sstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "core/parallel/layout_error.h"
 #include "core/parallel/relaxed.h"
 #include "core/parallel/tensor_layout.h"
 
@@ -41,6 +43,29 @@ void CheckShare(const OpContext& ctx, const Tensor& tensor, const LayoutType& la
 }
 
 }  // namespace
+
+bool OfBatch(const OpContext& ctx, const char* op, const char* argument, std::int64_t rows_of_batch,
+             std::int64_t rows) {
+  if (ctx.sharding == nullptr) CheckLength(op, argument, rows_of_batch, rows);
+  if (rows_of_batch == rows) return true;
+  ctx.sharding->checker().Note(LayoutError(
+      op, "", {},
+      absl::StrCat(argument, " are of ", rows_of_batch, " tokens on this rank, and meet ", rows,
+                   ": what a pass is fed with must be laid out as the activations are")));
+  return false;
+}
+
+bool OfShare(const OpContext& ctx, const char* op, const Tensor& gradient,
+             const LayoutType& derived) {
+  if (ctx.sharding == nullptr || !derived.defined()) return true;
+  const Shape share = derived.LocalShape(ctx.sharding->rank());
+  if (gradient.shape() == share) return true;
+  ctx.sharding->checker().Note(LayoutError(
+      op, "", {{"gradient", derived}},
+      absl::StrCat("rank ", ctx.sharding->rank(), " has ", ToString(share),
+                   " of the gradient, and ", ToString(gradient.shape()), " of its parameter")));
+  return false;
+}
 
 LayoutArgument ArgumentOf(const Tensor& tensor) {
   return {.present = tensor.defined(), .layout = LayoutOf(tensor)};

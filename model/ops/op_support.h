@@ -43,6 +43,17 @@ void CheckLength(const char* op, const char* argument, std::int64_t actual, std:
 
 // --- layouts ---
 
+// Whether what a batch brings (positions, targets, segments) is of as many rows as the tensor that
+// it meets. Where a plan lays the two out differently that is a mistake, noted, and the op's result
+// unknown; without layouts it is the caller's (a failed HW_CHECK).
+bool OfBatch(const OpContext& ctx, const char* op, const char* argument, std::int64_t rows_of_batch,
+             std::int64_t rows);
+
+// Whether a parameter's gradient is of the rank's share of the parameter, as its buffer is. If a plan
+// makes it another, that is a mistake, noted.
+bool OfShare(const OpContext& ctx, const char* op, const Tensor& gradient,
+             const LayoutType& derived);
+
 // An argument as rules see it.
 struct LayoutArgument {
   bool present = true;  // false: the op goes without it

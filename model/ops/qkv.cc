@@ -21,10 +21,14 @@ void CheckArguments(const OpContext& ctx, const char* op_name, const QkvArgument
       CheckUndefined(op_name, "weight", *weight);
     }
   }
-  if (arguments.op.rotary != nullptr) {
-    CheckLength(op_name, "positions", static_cast<std::int64_t>(arguments.positions.values.size()),
-                packed.dim(0));
-  }
+}
+
+// Whether the positions are of the tokens.
+bool PositionsOfBatch(const OpContext& ctx, const char* op, const QkvArguments& arguments,
+                      const Tensor& packed) {
+  return arguments.op.rotary == nullptr ||
+         OfBatch(ctx, op, "positions", static_cast<std::int64_t>(arguments.positions.values.size()),
+                 packed.dim(0));
 }
 
 template <typename T>
@@ -64,7 +68,9 @@ Qkv PrepareQkv(const OpContext& ctx, const QkvArguments& arguments, const Tensor
         return rules::PrepareQkv(Operands(arguments, q_weight, k_weight, positions), packed);
       },
       arguments.q_weight, arguments.k_weight, PositionsOf(arguments), packed);
-  if (!types.known) return {.q = Unknown(ctx), .k = Unknown(ctx), .v = Unknown(ctx)};
+  if (!types.known || !PositionsOfBatch(ctx, "PrepareQkv", arguments, packed)) {
+    return {.q = Unknown(ctx), .k = Unknown(ctx), .v = Unknown(ctx)};
+  }
   CheckArguments(ctx, "PrepareQkv", arguments, packed);
   const PackedQkv& layout = arguments.op.layout;
   const std::int64_t tokens = packed.dim(0);
@@ -97,7 +103,7 @@ Tensor PrepareQkvBackward(const OpContext& ctx, const QkvArguments& arguments, c
       },
       arguments.q_weight, arguments.k_weight, PositionsOf(arguments), packed, gradients.q,
       gradients.k, gradients.v);
-  if (!types.known) {
+  if (!types.known || !PositionsOfBatch(ctx, "PrepareQkvBackward", arguments, packed)) {
     for (Tensor* dweight : {dq_weight, dk_weight}) {
       if (dweight != nullptr) Forget(ctx, *dweight);
     }
