@@ -11,6 +11,7 @@
 #include "core/base/status_macros.h"
 #include "core/rope/rotary_scaling.h"
 #include "core/rope/rotary_table.h"
+#include "kernels/attention/cuda.h"
 #include "model/config.h"
 #include "model/kv_cache.h"
 #include "model/layer.h"
@@ -342,6 +343,12 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(const ModelConfig& conf
     return absl::InvalidArgumentError(
         "attention.unfused_qkv: found true, expected false with emulated CUDA kernels, which are "
         "fused");
+  }
+  if (config.attention().head_dim() > kMostCudaHeadDim &&
+      options.kernels == Kernels::kCudaEmulated) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attention.head_dim: found ", config.attention().head_dim(),
+                     ", expected at most ", kMostCudaHeadDim, " with CUDA kernels"));
   }
   if (options.device == Device::kCuda) {
     return absl::UnimplementedError("the decoder runs on cpu and meta devices, not on cuda");

@@ -51,7 +51,7 @@ struct DecoderOptions {
   DType compute = DType::kF32;  // kF32 or kBF16; kF64 for gradient tests (contract GEMM only)
   GemmBackend gemm = GemmBackend::kOneDnn;
   Device device = Device::kCpu;     // kCpu or kMeta
-  Kernels kernels = Kernels::kCpu;  // kCudaEmulated: not with kF64 or unfused_qkv
+  Kernels kernels = Kernels::kCpu;  // kCudaEmulated: not with kF64, unfused_qkv, wide heads
   // Not null: this decoder is one rank's share of a model (model/sharding.h). Not owned; must
   // outlive the decoder. Mistakes of the plan are noted in its checker.
   Sharding* sharding = nullptr;

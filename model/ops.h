@@ -50,8 +50,9 @@ namespace headwise {
 // Which implementation of a kernel family runs on tensors in CPU memory. The bits are the same.
 enum class Kernels {
   kCpu,
-  // Where a family has CUDA kernels, these, on the CPU (kernels/emulation): prepare_qkv, fused. For
-  // tests and for developing kernels: slower, and every access is checked.
+  // Where a family has CUDA kernels, these, on the CPU (kernels/emulation): prepare_qkv, fused; RMS
+  // norm, elementwise, gates, SwiGLU; attention; embedding; cross-entropy of logits that lie on one
+  // rank. For tests and for developing kernels: slower, and every access is checked.
   kCudaEmulated,
 };
 

@@ -108,11 +108,11 @@ absl::Status ValidateMuonHyperparameters(const MuonHyperparameters& hyper) {
   return CheckCoefficients(*hyper.coefficients);
 }
 
-Muon::Muon(const MuonHyperparameters& hyper, std::vector<Weight> weights)
-    : hyper_(hyper), weights_(std::move(weights)) {}
+Muon::Muon(const MuonHyperparameters& hyper, std::vector<Weight> weights, MuonStepFunction step)
+    : hyper_(hyper), weights_(std::move(weights)), step_(step) {}
 
 absl::StatusOr<Muon> Muon::Create(const MuonHyperparameters& hyper,
-                                  std::vector<MuonParameter> parameters) {
+                                  std::vector<MuonParameter> parameters, MuonStepFunction step) {
   HW_RETURN_IF_ERROR(CheckFloatEnvironment());
   HW_RETURN_IF_ERROR(ValidateMuonHyperparameters(hyper));
   std::sort(parameters.begin(), parameters.end(),
@@ -132,7 +132,7 @@ absl::StatusOr<Muon> Muon::Create(const MuonHyperparameters& hyper,
         Tensor::Zeros({parameter.value.rows, parameter.value.width}, DType::kF32, Device::kCpu);
     weights.push_back({std::move(parameter), std::move(momentum)});
   }
-  return Muon(hyper, std::move(weights));
+  return Muon(hyper, std::move(weights), step);
 }
 
 MuonReport Muon::Step(ThreadPool& pool, double learning_rate_factor) {
@@ -159,7 +159,7 @@ void Muon::StepUnguarded(ThreadPool& pool, double learning_rate_factor, double g
                      .blocks = &*w.parameter.blocks,
                      .transposed_storage = w.parameter.transposed_storage});
   }
-  const absl::Status status = MuonStep<float>(hyper, batch, pool);
+  const absl::Status status = step_(hyper, batch, pool);
   HW_CHECK(status.ok()) << status.message();  // Create has checked everything that can be wrong
 }
 

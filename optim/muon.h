@@ -46,6 +46,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/heads/head_blocks.h"
 #include "core/tensor/row_span.h"
 #include "core/tensor/tensor.h"
@@ -80,6 +81,11 @@ struct MuonReport {
 // momentum still moves. gradient_scale must be 1 here: it is a matter of the single step.
 absl::Status ValidateMuonHyperparameters(const MuonHyperparameters& hyper);
 
+// The kernel that steps the weights: MuonStep<float>, or another with its contract and its bits.
+using MuonStepFunction = absl::Status (*)(const MuonHyperparameters& hyper,
+                                          absl::Span<const MuonWeight<float>> weights,
+                                          ThreadPool& pool);
+
 // Owns the momentum: as many bytes as the values. Movable. Not thread-safe.
 class Muon {
  public:
@@ -89,7 +95,8 @@ class Muon {
   // kFailedPrecondition: the thread reads or writes subnormal numbers as zero
   // (kernels/common/float_environment.h); nothing could be promised about the bits.
   static absl::StatusOr<Muon> Create(const MuonHyperparameters& hyper,
-                                     std::vector<MuonParameter> parameters);
+                                     std::vector<MuonParameter> parameters,
+                                     MuonStepFunction step = &MuonStep<float>);
 
   // One step at learning_rate * learning_rate_factor (a schedule; finite and >= 0, checked). Looks
   // at every gradient first: where one is unusable, no value and no momentum changes. Newton-Schulz
@@ -112,10 +119,11 @@ class Muon {
     Tensor momentum;          // [rows, cols], dense
   };
 
-  Muon(const MuonHyperparameters& hyper, std::vector<Weight> weights);
+  Muon(const MuonHyperparameters& hyper, std::vector<Weight> weights, MuonStepFunction step);
 
   MuonHyperparameters hyper_;
   std::vector<Weight> weights_;  // sorted by name
+  MuonStepFunction step_;
 };
 
 }  // namespace headwise

@@ -97,9 +97,10 @@ class OptimizerImpl final : public Optimizer {
     std::map<std::string, Tensor> muon_values;  // on ranks: by the name of their momentum
   };
 
-  OptimizerImpl(OptimizerSettings settings, Parts parts)
+  OptimizerImpl(OptimizerSettings settings, Parts parts, AdamWStepFunction adamw_step)
       : settings_(std::move(settings)),
         parts_(std::move(parts)),
+        adamw_step_(adamw_step),
         adamw_updates_(Tensor::Zeros({1}, DType::kI64, Device::kCpu)) {}
 
   StepReport Step(std::int64_t step, std::int64_t total_steps, ThreadPool& pool) override {
@@ -157,9 +158,8 @@ class OptimizerImpl final : public Optimizer {
     hyper.learning_rate *= report.schedule;
     const std::int64_t update = ++*adamw_updates_.data<std::int64_t>();
     for (const AdamWParameter& p : parts_.adamw) {
-      AdamWStep<float>(hyper, update, report.clip_factor, Elements<float>(p.value),
-                       Elements<float>(p.m), Elements<float>(p.v),
-                       Elements<const float>(p.gradient), pool);
+      adamw_step_(hyper, update, report.clip_factor, Elements<float>(p.value), Elements<float>(p.m),
+                  Elements<float>(p.v), Elements<const float>(p.gradient), pool);
     }
     for (const BalancingParameter& p : parts_.balancing) {
       const absl::Span<const float> loads = Elements<const float>(p.loads);
@@ -171,6 +171,7 @@ class OptimizerImpl final : public Optimizer {
 
   OptimizerSettings settings_;
   Parts parts_;
+  AdamWStepFunction adamw_step_;
   Tensor adamw_updates_;  // I64 [1]
 };
 
@@ -195,7 +196,8 @@ absl::Status ValidateMesh(const OptimizerPlan& plan, const MeshRanks* ranks) {
 
 absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Create(const OptimizerConfig& config,
                                                              std::vector<Parameter*> parameters,
-                                                             const MeshRanks* ranks) {
+                                                             const MeshRanks* ranks,
+                                                             const OptimizerKernels& kernels) {
   HW_ASSIGN_OR_RETURN(OptimizerSettings settings, ResolveSettings(config));
   const std::vector<const Parameter*> views(parameters.begin(), parameters.end());
   HW_ASSIGN_OR_RETURN(OptimizerPlan plan,
@@ -234,7 +236,8 @@ absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Create(const OptimizerConf
     }
   }
   if (!whole_blocks.empty()) {
-    HW_ASSIGN_OR_RETURN(parts.muon, Muon::Create(settings.muon, std::move(whole_blocks)));
+    HW_ASSIGN_OR_RETURN(parts.muon,
+                        Muon::Create(settings.muon, std::move(whole_blocks), kernels.muon_step));
   }
   if (ranks != nullptr) {
     HW_RETURN_IF_ERROR(CheckFloatEnvironment());
@@ -245,7 +248,7 @@ absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Create(const OptimizerConf
                         GatheredMuon::Create(settings.muon, std::move(muons),
                                              std::move(plan.cut.groups), parts.on_ranks->axes));
   }
-  return std::make_unique<OptimizerImpl>(std::move(settings), std::move(parts));
+  return std::make_unique<OptimizerImpl>(std::move(settings), std::move(parts), kernels.adamw_step);
 }
 
 }  // namespace headwise

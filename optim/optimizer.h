@@ -53,6 +53,7 @@
 #include "kernels/common/thread_pool.h"
 #include "optim/groups.h"
 #include "optim/named_tensor.h"
+#include "optim/optimizer_kernels.h"
 #include "optim/parameter.h"
 #include "optim/schedule.h"
 
@@ -82,9 +83,13 @@ class Optimizer {
   // its own. kInvalidArgument, naming the parameter: a value that is P or V, shares of unequal
   // size, a layout that cuts heads, a balancing bias that is cut; layouts of another mesh than the
   // ranks', or of several ranks without `ranks`.
+  //
+  // `kernels` step Muon's blocks that are whole on a rank and AdamW's parameters; blocks that axes
+  // cut are stepped on the CPU whatever they are.
   static absl::StatusOr<std::unique_ptr<Optimizer>> Create(const OptimizerConfig& config,
                                                            std::vector<Parameter*> parameters,
-                                                           const MeshRanks* ranks = nullptr);
+                                                           const MeshRanks* ranks = nullptr,
+                                                           const OptimizerKernels& kernels = {});
   virtual ~Optimizer() = default;
 
   // step counts from 0 out of total_steps (for the schedule; ValidateSchedule says beforehand

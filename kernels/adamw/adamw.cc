@@ -24,20 +24,29 @@ double Power(double base, std::int64_t exponent) {
 }  // namespace
 
 template <typename C>
+AdamWFactors<C> MakeAdamWFactors(const AdamWHyperparameters& hyper, std::int64_t step,
+                                 double gradient_scale) {
+  HW_CHECK_GE(step, 1);
+  return {.a = static_cast<C>(1 - hyper.beta1),
+          .b = static_cast<C>(1 - hyper.beta2),
+          .decay = static_cast<C>(1 - hyper.learning_rate * hyper.weight_decay),
+          .epsilon = static_cast<C>(hyper.epsilon),
+          .p = static_cast<C>(hyper.learning_rate / (1 - Power(hyper.beta1, step))),
+          .q = static_cast<C>(1 / std::sqrt(1 - Power(hyper.beta2, step))),
+          .gradient_scale = static_cast<C>(gradient_scale)};
+}
+
+template <typename C>
 void AdamWStep(const AdamWHyperparameters& hyper, std::int64_t step, double gradient_scale,
                absl::Span<C> weight, absl::Span<C> m, absl::Span<C> v, absl::Span<const C> gradient,
                ThreadPool& pool) {
   using V = Vec16<C>;
-  HW_CHECK_GE(step, 1);
+  const AdamWFactors<C> factors = MakeAdamWFactors<C>(hyper, step, gradient_scale);
   HW_CHECK_EQ(m.size(), weight.size());
   HW_CHECK_EQ(v.size(), weight.size());
   HW_CHECK_EQ(gradient.size(), weight.size());
-  const V a = static_cast<C>(1 - hyper.beta1);
-  const V b = static_cast<C>(1 - hyper.beta2);
-  const V decay = static_cast<C>(1 - hyper.learning_rate * hyper.weight_decay);
-  const V epsilon = static_cast<C>(hyper.epsilon);
-  const V p = static_cast<C>(hyper.learning_rate / (1 - Power(hyper.beta1, step)));
-  const V q = static_cast<C>(1 / std::sqrt(1 - Power(hyper.beta2, step)));
+  const V a = factors.a, b = factors.b, decay = factors.decay;
+  const V epsilon = factors.epsilon, p = factors.p, q = factors.q;
   const auto update = [&](V w, V m, V v, V g) HW_ALWAYS_INLINE {
     m = Fma(a, g - m, m);
     v = Fma(b, Fma(g, g, -v), v);
@@ -51,14 +60,15 @@ void AdamWStep(const AdamWHyperparameters& hyper, std::int64_t step, double grad
   if (gradient_scale == 1) {
     MapElements(state, inputs, pool, update);
   } else {
-    const V scale = static_cast<C>(gradient_scale);
+    const V scale = factors.gradient_scale;
     MapElements(state, inputs, pool,
                 [&](V w, V m, V v, V g) HW_ALWAYS_INLINE { return update(w, m, v, g * scale); });
   }
 }
 
-#define HEADWISE_INSTANTIATE(C)                                                                \
-  template void AdamWStep<C>(const AdamWHyperparameters&, std::int64_t, double, absl::Span<C>, \
+#define HEADWISE_INSTANTIATE(C)                                                                 \
+  template AdamWFactors<C> MakeAdamWFactors(const AdamWHyperparameters&, std::int64_t, double); \
+  template void AdamWStep<C>(const AdamWHyperparameters&, std::int64_t, double, absl::Span<C>,  \
                              absl::Span<C>, absl::Span<C>, absl::Span<const C>, ThreadPool&);
 HEADWISE_INSTANTIATE(float)
 HEADWISE_INSTANTIATE(double)

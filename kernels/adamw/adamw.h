@@ -42,6 +42,18 @@ struct AdamWHyperparameters {
   double weight_decay = 0.0;
 };
 
+// The constants of one step's element, in the letters above, each formed in double and rounded
+// once.
+template <typename C>
+struct AdamWFactors {
+  C a, b, decay, epsilon, p, q;
+  C gradient_scale;  // 1: none
+};
+// step < 1 fails an HW_CHECK.
+template <typename C>
+AdamWFactors<C> MakeAdamWFactors(const AdamWHyperparameters& hyper, std::int64_t step,
+                                 double gradient_scale);
+
 // weight, m, v (in and out) and gradient (in): of one length, no two overlapping. step counts from
 // 1; before it m and v are zeros. gradient_scale multiplies the gradient first (clipping). C is
 // float, or double for tests. step < 1 or unequal lengths fail an HW_CHECK.

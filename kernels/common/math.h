@@ -7,8 +7,9 @@
 // these are the project's own, and every fp32 kernel uses only these. Each is the sequence of
 // operations below: fp32 fma, mul, add, sub, div, comparisons, selects and integer operations,
 // every one rounded to nearest even, nothing contracted, no flush to zero. That sequence is the
-// contract: a CUDA path writes the same one with __fmaf_rn, __fmul_rn, __fadd_rn, __fdiv_rn and
-// returns the same bits (any NaN equals any NaN).
+// contract. Its text is math_steps.inc, which device code includes too (cuda/math.cuh): there every
+// operation is __fmaf_rn, __fmul_rn, __fadd_rn or __fdiv_rn, and the bits are the same (any NaN
+// equals any NaN).
 //
 // P[c0, c1, ...](x) is Horner's rule, one fma for each coefficient but the last:
 //   p = ck; p = fma(p, x, c(k-1)); ...; p = fma(p, x, c0).
@@ -76,73 +77,9 @@ inline constexpr int kMathContractVersion = 1;
 
 namespace math_internal {
 
-inline constexpr float kLn2High = 0x1.62e430p-1f;
-inline constexpr float kLn2Low = -0x1.05c610p-29f;
-
-// Horner's rule, coefficients from the highest degree down.
-template <typename V, typename... C>
-[[gnu::always_inline]] inline V Horner(V x, float highest, C... lower) {
-  V p = highest;
-  ((p = Fma(p, x, V(lower))), ...);
-  return p;
-}
-
-// V is float or F16.
-template <typename V>
-[[gnu::always_inline]] inline V ExpImpl(V x) {
-  constexpr float kRound = 0x1.8p23f;  // added and subtracted: rounds to an integer
-  x = Min(V(89.0f), x);
-  x = Max(V(-105.0f), x);
-  const V t = Fma(x, V(0x1.715476p0f), V(kRound));
-  const V n = t - kRound;
-  V r = Fma(n, V(-kLn2High), x);
-  r = Fma(n, V(-kLn2Low), r);
-  const V q =
-      Horner(r, 0x1.6ac36cp-10f, 0x1.123da6p-7f, 0x1.555858p-5f, 0x1.55548cp-3f, 0x1.fffffcp-2f);
-  const V p = Fma(r * r, q, r) + 1.0f;
-  // Two factors, as 2^n itself may be out of range; the first product is exact.
-  const auto i = ToBits(t) - ToBits(kRound);
-  const auto a = i >> 1;
-  return (p * FromBits((a + 127) << 23)) * FromBits((i - a + 127) << 23);
-}
-
-template <typename V>
-[[gnu::always_inline]] inline V LogImpl(V x) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  constexpr float kRound = 0x1.8p23f;
-  const auto subnormal = x < 0x1p-126f;
-  const V scaled = Select(subnormal, x * 0x1p23f, x);
-  const auto i = (ToBits(scaled) - ToBits(0x1.6a09e6p-1f)) >> 23;
-  const V f = FromBits(ToBits(scaled) - (i << 23)) - 1.0f;
-  const V e = FromBits(i + ToBits(kRound)) - Select(subnormal, V(kRound + 23.0f), V(kRound));
-  const V s = f * f;
-  V y = (s * f) * Horner(f, 0x1.b36250p-5f, -0x1.bea62ep-4f, 0x1.f01edcp-4f, -0x1.01114ep-3f,
-                         0x1.23024ep-3f, -0x1.552e42p-3f, 0x1.99a544p-3f, -0x1.000072p-2f,
-                         0x1.555548p-2f);
-  y = Fma(e, V(kLn2Low), y);
-  y = Fma(V(-0.5f), s, y);
-  y = Fma(e, V(kLn2High), f + y);
-  y = Select(x < kInfinity, y, x);
-  const V nowhere = Select(x == 0.0f, V(-kInfinity), V(std::numeric_limits<float>::quiet_NaN()));
-  return Select(x > 0.0f, y, nowhere);
-}
-
-template <typename V>
-[[gnu::always_inline]] inline V SigmoidImpl(V x) {
-  const V z = ExpImpl(-Abs(x));
-  return Select(x < 0.0f, z, V(1.0f)) / (z + 1.0f);
-}
-
-template <typename V>
-[[gnu::always_inline]] inline V TanhImpl(V x) {
-  const V a = Abs(x);
-  const V s = a * a;
-  const V t =
-      Horner(s, -0x1.750ce4p-8f, 0x1.51f8cep-6f, -0x1.b835a4p-5f, 0x1.1106f6p-3f, -0x1.555532p-2f);
-  const V near = Fma(s * t, a, a);
-  const V far = V(1.0f) - V(2.0f) / (ExpImpl(a + a) + 1.0f);
-  return CopySign(Select(a < 0.625f, near, far), x);
-}
+#define HW_MATH_STEP [[gnu::always_inline]] inline
+#include "kernels/common/math_steps.inc"
+#undef HW_MATH_STEP
 
 // f for every lane.
 template <typename F>
@@ -190,11 +127,7 @@ struct SigmoidPair {
 
   [[gnu::always_inline]] explicit SigmoidPair(V x) {
     const V one = LaneOf<V>(1);
-    const V z = Exp(-Abs(x));
-    const V sum = z + one;
-    const auto negative = x < V(LaneOf<V>(0));
-    value = Select(negative, z, one) / sum;
-    complement = Select(negative, one, z) / sum;
+    math_internal::SigmoidsFrom(Exp(-Abs(x)), x, V(LaneOf<V>(0)), one, value, complement);
   }
 };
 

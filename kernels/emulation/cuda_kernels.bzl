@@ -16,7 +16,7 @@ load("@bazel_skylib//rules:write_file.bzl", "write_file")
 load("@rules_cc//cc:cc_library.bzl", "cc_library")
 load("//third_party/cuda:cuda.bzl", "cuda_library")
 
-def cuda_kernels(name, srcs, hdrs = [], deps = [], textual_hdrs = [], tags = [], first_gpu_only = False, **kwargs):
+def cuda_kernels(name, srcs, hdrs = [], deps = [], kernel_deps = [], textual_hdrs = [], tags = [], first_gpu_only = False, **kwargs):
     """See the top of the file.
 
     Args:
@@ -24,6 +24,7 @@ def cuda_kernels(name, srcs, hdrs = [], deps = [], textual_hdrs = [], tags = [],
       srcs: .cu files of this package.
       hdrs: .h files, with the launchers, declared in both namespaces, and .cuh files.
       deps: of both libraries.
+      kernel_deps: other cuda_kernels, written //folder:name; each library depends on their library of its own kind.
       textual_hdrs: .cuh files, included by srcs only.
       tags: of both libraries.
       first_gpu_only: of the cuda_library.
@@ -36,7 +37,7 @@ def cuda_kernels(name, srcs, hdrs = [], deps = [], textual_hdrs = [], tags = [],
         first_gpu_only = first_gpu_only,
         local_defines = ["HW_CUDA_NAMESPACE=cuda"],
         tags = tags,
-        deps = deps + [Label("//kernels/emulation:cuda_kernel_nvcc")],
+        deps = deps + kernel_deps + [Label("//kernels/emulation:cuda_kernel_nvcc")],
         **kwargs
     )
 
@@ -58,6 +59,6 @@ def cuda_kernels(name, srcs, hdrs = [], deps = [], textual_hdrs = [], tags = [],
         local_defines = ["HW_CUDA_NAMESPACE=cuda_emulated"],
         tags = tags,
         textual_hdrs = srcs + textual_hdrs + [file for file in hdrs if not file.endswith(".h")],
-        deps = deps + [Label("//kernels/emulation:cuda_kernel")],
+        deps = deps + [dep + "_emulated" for dep in kernel_deps] + [Label("//kernels/emulation:cuda_kernel")],
         **kwargs
     )

@@ -1,10 +1,9 @@
-#include "kernels/attention/attention.h"
-
 #include <cstring>
 
 #include "core/base/status_macros.h"
 #include "core/parallel/rules/attention_rules.h"
 #include "model/ops.h"
+#include "model/ops/kernels_attention.h"
 #include "model/ops/op_support.h"
 
 namespace headwise::ops {
@@ -63,9 +62,9 @@ AttentionOutput Attention(const OpContext& ctx, const headwise::Attention& op,
         Result(ctx, {qkv.q.dim(0), op.query_heads}, ctx.master(), layout.value.log_sum_exp);
   }
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    AttentionForward<T>(op, segments, qkv.q.Rows<T>(), qkv.k.Rows<T>(), qkv.v.Rows<T>(),
-                        Elements<const Compute<T>>(sinks), out.o.Rows<T>(),
-                        RowsOrNone<Compute<T>>(out.log_sum_exp), *ctx.pool);
+    kernels::AttentionForward<T>(ctx, op, segments, qkv.q.Rows<T>(), qkv.k.Rows<T>(),
+                                 qkv.v.Rows<T>(), Elements<const Compute<T>>(sinks),
+                                 out.o.Rows<T>(), RowsOrNone<Compute<T>>(out.log_sum_exp));
   });
   return out;
 }
@@ -105,11 +104,11 @@ Qkv AttentionBackward(const OpContext& ctx, const headwise::Attention& op,
     }
   }
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    headwise::AttentionBackward<T>(
-        op, segments, qkv.q.Rows<T>(), qkv.k.Rows<T>(), qkv.v.Rows<T>(),
-        Elements<const Compute<T>>(sinks), saved.o.Rows<T>(), saved.log_sum_exp.Rows<Compute<T>>(),
-        d_o.Rows<T>(), d.q.Rows<T>(), d.k.Rows<T>(), d.v.Rows<T>(),
-        Elements<Compute<T>>(d_sinks == nullptr ? Tensor() : *d_sinks), *ctx.pool);
+    kernels::AttentionBackward<T>(ctx, op, segments, qkv.q.Rows<T>(), qkv.k.Rows<T>(),
+                                  qkv.v.Rows<T>(), Elements<const Compute<T>>(sinks),
+                                  saved.o.Rows<T>(), saved.log_sum_exp.Rows<Compute<T>>(),
+                                  d_o.Rows<T>(), d.q.Rows<T>(), d.k.Rows<T>(), d.v.Rows<T>(),
+                                  Elements<Compute<T>>(d_sinks == nullptr ? Tensor() : *d_sinks));
   });
   if (d_sinks != nullptr) *d_sinks = Overwritten(ctx, *d_sinks, layout.value.sinks);
   return d;

@@ -1,10 +1,9 @@
-#include "kernels/elementwise/elementwise.h"
-
 #include <cstring>
+#include <type_traits>
 
 #include "core/parallel/rules/layer_rules.h"
-#include "kernels/swiglu/swiglu.h"
 #include "model/ops.h"
+#include "model/ops/kernels_elementwise.h"
 #include "model/ops/op_support.h"
 
 namespace headwise::ops {
@@ -12,7 +11,7 @@ namespace {
 
 void AddTo(const OpContext& ctx, const Tensor& a, const Tensor& b, const Tensor& out) {
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    headwise::Add<T>(a.Rows<T>(), b.Rows<T>(), out.Rows<T>(), *ctx.pool);
+    kernels::Add<T>(ctx, a.Rows<T>(), b.Rows<T>(), out.Rows<T>());
   });
 }
 
@@ -43,8 +42,7 @@ void AddMasterInPlace(const OpContext& ctx, Tensor& a, const Tensor& b) {
   CheckMatrix(ctx, "AddMasterInPlace", "a", a, ctx.master());
   CheckTensor(ctx, "AddMasterInPlace", "b", b, a.shape(), ctx.master());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    headwise::Add<Compute<T>>(a.Rows<Compute<T>>(), b.Rows<Compute<T>>(), a.Rows<Compute<T>>(),
-                              *ctx.pool);
+    kernels::Add<Compute<T>>(ctx, a.Rows<Compute<T>>(), b.Rows<Compute<T>>(), a.Rows<Compute<T>>());
   });
   a = Overwritten(ctx, a, layout.value);
 }
@@ -58,8 +56,8 @@ Tensor GatedResidual(const OpContext& ctx, const ResidualGate& op, const Tensor&
   CheckTensor(ctx, "GatedResidual", "gate", gate, {h.dim(1)}, ctx.master());
   const Tensor out = Result(ctx, h.shape(), ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    ResidualGateForward<T>(op, h.Rows<T>(), branch.Rows<T>(), Elements<const Compute<T>>(gate),
-                           out.Rows<T>(), *ctx.pool);
+    kernels::ResidualGateForward<T>(ctx, op, h.Rows<T>(), branch.Rows<T>(),
+                                    Elements<const Compute<T>>(gate), out.Rows<T>());
   });
   return out;
 }
@@ -77,9 +75,9 @@ ResidualGradients GatedResidualBackward(const OpContext& ctx, const ResidualGate
   const ResidualGradients d = {.h = Result(ctx, h.shape(), ctx.compute, layout.value.h),
                                .branch = Result(ctx, h.shape(), ctx.compute, layout.value.branch)};
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    ResidualGateBackward<T>(op, h.Rows<T>(), branch.Rows<T>(), Elements<const Compute<T>>(gate),
-                            dout.Rows<T>(), d.h.Rows<T>(), d.branch.Rows<T>(),
-                            Elements<Compute<T>>(dgate), *ctx.pool);
+    kernels::ResidualGateBackward<T>(
+        ctx, op, h.Rows<T>(), branch.Rows<T>(), Elements<const Compute<T>>(gate), dout.Rows<T>(),
+        d.h.Rows<T>(), d.branch.Rows<T>(), Elements<Compute<T>>(dgate));
   });
   dgate = Overwritten(ctx, dgate, layout.value.gate);
   return d;
@@ -92,7 +90,7 @@ Tensor SigmoidGate(const OpContext& ctx, const Tensor& x, const Tensor& gate) {
   CheckTensor(ctx, "SigmoidGate", "gate", gate, x.shape(), ctx.compute);
   const Tensor out = Result(ctx, x.shape(), ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    SigmoidGateForward<T>(x.Rows<T>(), gate.Rows<T>(), out.Rows<T>(), *ctx.pool);
+    kernels::SigmoidGateForward<T>(ctx, x.Rows<T>(), gate.Rows<T>(), out.Rows<T>());
   });
   return out;
 }
@@ -105,8 +103,8 @@ GateGradients SigmoidGateBackwardInPlace(const OpContext& ctx, const Tensor& x, 
   CheckTensor(ctx, "SigmoidGateBackwardInPlace", "gate", gate, x.shape(), ctx.compute);
   CheckTensor(ctx, "SigmoidGateBackwardInPlace", "dout", dout, x.shape(), ctx.compute);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    SigmoidGateBackward<T>(x.Rows<T>(), gate.Rows<T>(), dout.Rows<T>(), dout.Rows<T>(),
-                           gate.Rows<T>(), *ctx.pool);
+    kernels::SigmoidGateBackward<T>(ctx, x.Rows<T>(), gate.Rows<T>(), dout.Rows<T>(),
+                                    dout.Rows<T>(), gate.Rows<T>());
   });
   return {.x = Overwritten(ctx, dout, layout.value.x),
           .gate = Overwritten(ctx, gate, layout.value.gate)};
@@ -120,7 +118,7 @@ Tensor Swiglu(const OpContext& ctx, const headwise::Swiglu& op, const Tensor& ga
   CheckTensor(ctx, "Swiglu", "up", up, gate.shape(), ctx.compute);
   const Tensor out = Result(ctx, gate.shape(), ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    SwigluForward<T>(op, gate.Rows<T>(), up.Rows<T>(), out.Rows<T>(), *ctx.pool);
+    kernels::SwigluForward<T>(ctx, op, gate.Rows<T>(), up.Rows<T>(), out.Rows<T>());
   });
   return out;
 }
@@ -133,8 +131,8 @@ GateGradients SwigluBackwardInPlace(const OpContext& ctx, const headwise::Swiglu
   CheckTensor(ctx, "SwigluBackwardInPlace", "up", up, gate.shape(), ctx.compute);
   CheckTensor(ctx, "SwigluBackwardInPlace", "dout", dout, gate.shape(), ctx.compute);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    SwigluBackward<T>(op, gate.Rows<T>(), up.Rows<T>(), dout.Rows<T>(), gate.Rows<T>(),
-                      up.Rows<T>(), *ctx.pool);
+    kernels::SwigluBackward<T>(ctx, op, gate.Rows<T>(), up.Rows<T>(), dout.Rows<T>(),
+                               gate.Rows<T>(), up.Rows<T>());
   });
   return {.x = Overwritten(ctx, up, layout.value.x),
           .gate = Overwritten(ctx, gate, layout.value.gate)};
@@ -149,9 +147,9 @@ void Convert(const OpContext& ctx, const Tensor& from, const Tensor& to) {
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     if constexpr (std::is_same_v<T, BFloat16>) {
       if (narrowing) {
-        headwise::Convert<float, T>(from.Rows<float>(), to.Rows<T>(), *ctx.pool);
+        kernels::Convert<float, T>(ctx, from.Rows<float>(), to.Rows<T>());
       } else {
-        headwise::Convert<T, float>(from.Rows<T>(), to.Rows<float>(), *ctx.pool);
+        kernels::Convert<T, float>(ctx, from.Rows<T>(), to.Rows<float>());
       }
     } else {
       std::memcpy(to.raw_data(), from.raw_data(), static_cast<std::size_t>(from.bytes()));

@@ -1,8 +1,7 @@
-#include "kernels/embedding/embedding.h"
-
 #include "core/parallel/rules/layer_rules.h"
 #include "core/parallel/tensor_layout.h"
 #include "model/ops.h"
+#include "model/ops/kernels_vocabulary.h"
 #include "model/ops/op_support.h"
 
 namespace headwise::ops {
@@ -30,8 +29,8 @@ Tensor Embedding(const OpContext& ctx, const TokenIds& tokens, const Tensor& tab
   const Tensor out = Result(ctx, {static_cast<std::int64_t>(tokens.ids.size()), table.dim(1)},
                             ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    EmbeddingForward<T>(tokens.ids, table.Rows<Compute<T>>(), out.Rows<T>(), *ctx.pool,
-                        ShardOf(ctx, table));
+    kernels::EmbeddingForward<T>(ctx, tokens.ids, table.Rows<Compute<T>>(), out.Rows<T>(),
+                                 ShardOf(ctx, table));
   });
   return out;
 }
@@ -47,8 +46,8 @@ void EmbeddingBackward(const OpContext& ctx, const TokenIds& tokens, const Tenso
   CheckTensor(ctx, "EmbeddingBackward", "dout", dout,
               {static_cast<std::int64_t>(tokens.ids.size()), dtable.dim(1)}, ctx.compute);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    headwise::EmbeddingBackward<T>(tokens.ids, dout.Rows<T>(), dtable.Rows<Compute<T>>(), *ctx.pool,
-                                   ShardOf(ctx, table));
+    kernels::EmbeddingBackward<T>(ctx, tokens.ids, dout.Rows<T>(), dtable.Rows<Compute<T>>(),
+                                  ShardOf(ctx, table));
   });
   dtable = Overwritten(ctx, dtable, layout.value);
 }

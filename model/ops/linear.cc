@@ -3,6 +3,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/gemm.h"
 #include "model/ops.h"
+#include "model/ops/kernels_elementwise.h"
 #include "model/ops/op_support.h"
 
 namespace headwise::ops {
@@ -79,7 +80,7 @@ Tensor AddBias(const OpContext& ctx, const Tensor& y, const Tensor& bias) {
   CheckTensor(ctx, "AddBias", "bias", bias, {y.dim(1)}, ctx.master());
   const Tensor out = Result(ctx, y.shape(), ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    headwise::AddBias<T>(y.Rows<T>(), Elements<const Compute<T>>(bias), out.Rows<T>(), *ctx.pool);
+    kernels::AddBias<T>(ctx, y.Rows<T>(), Elements<const Compute<T>>(bias), out.Rows<T>());
   });
   return out;
 }

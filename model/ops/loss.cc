@@ -8,6 +8,7 @@
 #include "kernels/common/reductions.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "model/ops.h"
+#include "model/ops/kernels_vocabulary.h"
 #include "model/ops/op_support.h"
 #include "model/ops/vocabulary_loss.h"
 
@@ -101,7 +102,7 @@ double SumLosses(const OpContext& ctx, const Tensor& losses) {
 void TransformLogitsInPlace(const OpContext& ctx, const LogitTransform& op, const Tensor& z) {
   CheckMatrix(ctx, "TransformLogitsInPlace", "z", z, DType::kF32);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    headwise::TransformLogits(op, z.Rows<float>(), z.Rows<float>(), *ctx.pool);
+    kernels::TransformLogits(ctx, op, z.Rows<float>(), z.Rows<float>());
   });
 }
 

@@ -1,8 +1,8 @@
 #include "core/base/status_macros.h"
 #include "core/parallel/op_rules.h"
 #include "core/parallel/rules/layer_rules.h"
-#include "kernels/rms_norm/rms_norm.h"
 #include "model/ops.h"
+#include "model/ops/kernels_norm.h"
 #include "model/ops/op_support.h"
 
 namespace headwise::ops {
@@ -56,7 +56,8 @@ Tensor RmsNorm(const OpContext& ctx, const headwise::RmsNorm& op, const Tensor& 
   CheckWeight(ctx, "RmsNorm", "weight", op, weight, x.dim(1));
   const Tensor y = Result(ctx, x.shape(), ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    RmsNormForward<T>(op, x.Rows<T>(), Elements<const Compute<T>>(weight), y.Rows<T>(), *ctx.pool);
+    kernels::RmsNormForward<T>(ctx, op, x.Rows<T>(), Elements<const Compute<T>>(weight),
+                               y.Rows<T>());
   });
   return y;
 }
@@ -76,8 +77,8 @@ Tensor RmsNormBackward(const OpContext& ctx, const headwise::RmsNorm& op, const 
   CheckWeight(ctx, "RmsNormBackward", "dweight", op, dweight, x.dim(1));
   const Tensor dx = Result(ctx, x.shape(), ctx.compute, layout.value.x);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    headwise::RmsNormBackward<T>(op, x.Rows<T>(), Elements<const Compute<T>>(weight), dy.Rows<T>(),
-                                 dx.Rows<T>(), Elements<Compute<T>>(dweight), *ctx.pool);
+    kernels::RmsNormBackward<T>(ctx, op, x.Rows<T>(), Elements<const Compute<T>>(weight),
+                                dy.Rows<T>(), dx.Rows<T>(), Elements<Compute<T>>(dweight));
   });
   if (dweight.defined()) dweight = Overwritten(ctx, dweight, layout.value.weight);
   return dx;
@@ -92,7 +93,7 @@ Tensor HeadRmsNorm(const OpContext& ctx, const headwise::RmsNorm& op, std::int64
   const Tensor y = Result(ctx, x.shape(), ctx.compute, layout.value);
   const Shape heads = {x.size() / head_dim, head_dim};
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    RmsNormForward<T>(op, x.View(heads).Rows<T>(), {}, y.View(heads).Rows<T>(), *ctx.pool);
+    kernels::RmsNormForward<T>(ctx, op, x.View(heads).Rows<T>(), {}, y.View(heads).Rows<T>());
   });
   return y;
 }
@@ -107,8 +108,8 @@ Tensor HeadRmsNormBackward(const OpContext& ctx, const headwise::RmsNorm& op, st
   const Tensor dx = Result(ctx, x.shape(), ctx.compute, layout.value);
   const Shape heads = {x.size() / head_dim, head_dim};
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    headwise::RmsNormBackward<T>(op, x.View(heads).Rows<T>(), {}, dy.View(heads).Rows<T>(),
-                                 dx.View(heads).Rows<T>(), {}, *ctx.pool);
+    kernels::RmsNormBackward<T>(ctx, op, x.View(heads).Rows<T>(), {}, dy.View(heads).Rows<T>(),
+                                dx.View(heads).Rows<T>(), {});
   });
   return dx;
 }

@@ -1,13 +1,8 @@
-#include <type_traits>
-#include <vector>
-
-#include "core/base/status_macros.h"
 #include "core/parallel/rules/attention_rules.h"
-#include "kernels/emulation/emulation.h"
-#include "kernels/prepare_qkv/cuda.h"
 #include "kernels/prepare_qkv/prepare_qkv.h"
 #include "kernels/prepare_qkv/unfused.h"
 #include "model/ops.h"
+#include "model/ops/kernels_qkv.h"
 #include "model/ops/op_support.h"
 
 namespace headwise::ops {
@@ -42,53 +37,6 @@ QkvInputs<T> Inputs(const QkvArguments& arguments, const Tensor& packed) {
           .q_weight = Elements<const Compute<T>>(arguments.q_weight),
           .k_weight = Elements<const Compute<T>>(arguments.k_weight),
           .positions = arguments.positions.values};
-}
-
-// Runs f(launch) with the memory that an emulated launch needs. `weight_gradients`: scratch too.
-template <typename F>
-absl::Status RunEmulated(const OpContext& ctx, const QkvArguments& arguments, std::int64_t tokens,
-                         bool weight_gradients, F f) {
-  std::vector<std::int64_t> positions(arguments.positions.values.size());
-  Tensor scratch;
-  const std::int64_t floats = weight_gradients ? WeightGradientScratch(arguments.op, tokens) : 0;
-  if (floats > 0) scratch = ctx.Empty({floats}, DType::kF32);
-  QkvLaunch launch = {.positions = positions.data(),
-                      .weight_gradient_scratch = floats > 0 ? scratch.data<float>() : nullptr};
-  const RotaryTable* rotary = arguments.op.rotary;
-  if (rotary != nullptr && rotary->length() > 0) {
-    launch.cos = rotary->Cos(0);
-    launch.sin = rotary->Sin(0);
-  }
-  const emulation::Session session({.os_threads = ctx.pool->num_threads()});
-  HW_RETURN_IF_ERROR(f(launch));
-  return session.status();
-}
-
-template <typename T>
-absl::Status RunForward(const OpContext& ctx, const QkvArguments& arguments, const QkvInputs<T>& in,
-                        const QkvOutputs<T>& out) {
-  if constexpr (!std::is_same_v<T, double>) {
-    if (ctx.kernels == Kernels::kCudaEmulated) {
-      return RunEmulated(ctx, arguments, in.packed.rows, false, [&](const QkvLaunch& launch) {
-        return cuda_emulated::PrepareQkv<T>(arguments.op, in, out, launch);
-      });
-    }
-  }
-  return headwise::PrepareQkv<T>(arguments.op, in, out, *ctx.pool);
-}
-
-template <typename T>
-absl::Status RunBackward(const OpContext& ctx, const QkvArguments& arguments,
-                         const QkvInputs<T>& in, const QkvGradients<T>& d,
-                         const PackedGradients<T>& out) {
-  if constexpr (!std::is_same_v<T, double>) {
-    if (ctx.kernels == Kernels::kCudaEmulated) {
-      return RunEmulated(ctx, arguments, in.packed.rows, true, [&](const QkvLaunch& launch) {
-        return cuda_emulated::PrepareQkvBackward<T>(arguments.op, in, d, out, launch);
-      });
-    }
-  }
-  return headwise::PrepareQkvBackward<T>(arguments.op, in, d, out, *ctx.pool);
 }
 
 template <typename T>
@@ -137,8 +85,7 @@ Qkv PrepareQkv(const OpContext& ctx, const QkvArguments& arguments, const Tensor
     if (arguments.unfused) {
       PrepareQkvUnfused<T>(arguments.op, in, outputs, *ctx.pool);
     } else {
-      const absl::Status status = RunForward<T>(ctx, arguments, in, outputs);
-      HW_CHECK(status.ok()) << status;
+      kernels::PrepareQkv<T>(ctx, arguments.op, in, outputs);
     }
   });
   return out;
@@ -187,8 +134,7 @@ Tensor PrepareQkvBackward(const OpContext& ctx, const QkvArguments& arguments, c
     if (arguments.unfused) {
       PrepareQkvBackwardUnfused<T>(arguments.op, in, dqkv, out, *ctx.pool);
     } else {
-      const absl::Status status = RunBackward<T>(ctx, arguments, in, dqkv, out);
-      HW_CHECK(status.ok()) << status;
+      kernels::PrepareQkvBackward<T>(ctx, arguments.op, in, dqkv, out);
     }
   });
   if (dq_weight != nullptr) {

@@ -2,6 +2,7 @@
 
 #include "core/base/status_macros.h"
 #include "kernels/cross_entropy/sharded_cross_entropy.h"
+#include "model/ops/kernels_vocabulary.h"
 #include "model/ops/op_support.h"
 
 namespace headwise::ops {
@@ -58,8 +59,8 @@ void VocabularyLoss::Run(const LogitTransform& op, const Tensor& z,
                          const Tensor& losses, const Tensor& dz) {
   Dispatch(ctx_, [&]<typename T>(StorageType<T>) {
     if (axes_.empty()) {
-      headwise::CrossEntropy<T>(op, z.Rows<Compute<T>>(), targets, loss_scale,
-                                Elements<Compute<T>>(losses), RowsOrNone<T>(dz), *ctx_.pool);
+      kernels::CrossEntropy<T>(ctx_, op, z.Rows<Compute<T>>(), targets, loss_scale,
+                               Elements<Compute<T>>(losses), RowsOrNone<T>(dz));
     } else if (ctx_.sharding->status().ok()) {
       const absl::Status status = RunShared<T>(op, z, targets, loss_scale, losses, dz);
       if (!status.ok()) ctx_.sharding->Fail(status);

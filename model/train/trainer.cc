@@ -23,6 +23,8 @@
 #include "model/report/line_plot.h"
 #include "model/train/run_config.h"
 #include "model/train/token_windows.h"
+#include "optim/emulated_kernels.h"
+#include "optim/optimizer_kernels.h"
 
 namespace headwise {
 namespace {
@@ -80,6 +82,10 @@ absl::Status CheckFinite(const std::vector<Parameter*>& parameters, std::int64_t
   return absl::OkStatus();
 }
 
+OptimizerKernels OptimizerKernelsOf(Kernels kernels) {
+  return kernels == Kernels::kCudaEmulated ? EmulatedOptimizerKernels() : OptimizerKernels();
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(const RunConfig& config, std::string directory, TrainingData data)
@@ -100,9 +106,10 @@ absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Create(
   options.kernels = kernels;
   if (rank != nullptr) options.sharding = &rank->sharding();
   HW_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, Decoder::Create(config.model(), options));
-  HW_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> optimizer,
-                      Optimizer::Create(config.optimizer(), decoder->parameters(),
-                                        rank == nullptr ? nullptr : &rank->ranks()));
+  HW_ASSIGN_OR_RETURN(
+      std::unique_ptr<Optimizer> optimizer,
+      Optimizer::Create(config.optimizer(), decoder->parameters(),
+                        rank == nullptr ? nullptr : &rank->ranks(), OptimizerKernelsOf(kernels)));
 
   std::unique_ptr<TrainingRun> run(new TrainingRun(config, directory, std::move(data)));
   run->rank_ = rank;

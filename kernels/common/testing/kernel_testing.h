@@ -32,6 +32,7 @@ inline constexpr std::int64_t kOddSizes[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 25
 enum class Layout {
   kContiguous,
   kStrided,  // rows start one element past any alignment, and have gaps between them
+  kAligned,  // rows start on multiples of eight elements, and have gaps between them
 };
 
 // A matrix with elements before, between and behind its rows that nobody may write.
@@ -41,8 +42,10 @@ class TestMatrix {
   TestMatrix(std::int64_t rows, std::int64_t width, Layout layout = Layout::kContiguous)
       : rows_(rows),
         width_(width),
-        stride_(layout == Layout::kContiguous ? width : width + 5),
-        offset_(layout == Layout::kContiguous ? 16 : 17),
+        stride_(layout == Layout::kContiguous ? width
+                : layout == Layout::kStrided  ? width + 5
+                                              : (width + 15) / 8 * 8),
+        offset_(layout == Layout::kStrided ? 17 : 16),
         storage_(offset_ + rows * stride_ + 16) {
     std::memset(storage_.data(), kCanary, storage_.size() * sizeof(T));
   }

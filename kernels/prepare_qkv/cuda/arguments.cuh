@@ -5,20 +5,13 @@
 
 #include <cstdint>
 
+#include "kernels/common/cuda/rows.cuh"
 #include "kernels/emulation/cuda_kernel.h"
 
 namespace headwise::HW_CUDA_NAMESPACE {
 
 // How elements pair up in RoPE: (i, i + R/2), (2i, 2i + 1), or not at all (NoPE).
 enum class Rope { kNone, kHalf, kInterleaved };
-
-// A strided matrix; row t starts at data + t * stride. Offsets are 64-bit.
-template <typename T>
-struct Rows {
-  T* data;
-  std::int64_t stride;
-  __device__ T* row(std::int64_t t) const { return data + t * stride; }
-};
 
 // The heads of a packed row.
 struct Heads {
@@ -121,13 +114,6 @@ struct BackwardArguments {
 // because i times the rounding error, less than d, stays below 2^32. 2 <= d < 2^16.
 __host__ __device__ constexpr unsigned Reciprocal(int d) { return (0xffffffffu / d) + 1u; }
 inline constexpr int kMaxReciprocal = 0xffff;
-
-// i / d for a number of units that nearly always has 32 bits, where division is several times
-// cheaper.
-__device__ __forceinline__ std::int64_t DivideUnits(std::int64_t i, int d) {
-  if (i >> 32 == 0) return static_cast<unsigned>(i) / static_cast<unsigned>(d);
-  return i / d;
-}
 
 // Head i of the heads_per_token heads of a token, in the order of the packed row.
 template <typename T>

@@ -1,18 +1,18 @@
 // Launchers of the backward and of the sums of its weight gradients.
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <numeric>
 
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
 #include "core/base/status_macros.h"
+#include "kernels/common/cuda/rows.cuh"
+#include "kernels/common/cuda/sum_columns.h"
 #include "kernels/emulation/cuda_kernel.h"
 #include "kernels/prepare_qkv/cuda.h"
 #include "kernels/prepare_qkv/cuda/backward_any.cuh"
 #include "kernels/prepare_qkv/cuda/backward_vector.cuh"
 #include "kernels/prepare_qkv/cuda/launch.cuh"
-#include "kernels/prepare_qkv/cuda/weight_gradient.cuh"
 #include "kernels/prepare_qkv/validate.h"
 
 namespace headwise::HW_CUDA_NAMESPACE {
@@ -35,7 +35,7 @@ absl::Status LaunchVector(Rope rope, BackwardArguments<T> a, std::int64_t tiles,
   a.groups_per_block = GroupsPerBlock(lanes_per_group, a.heads.kv_heads);
   a.blocks_per_tile = (a.heads.kv_heads + a.groups_per_block - 1) / a.groups_per_block;
   std::int64_t blocks;
-  HW_RETURN_IF_ERROR(CheckBlocks(tiles, a.blocks_per_tile, 1, blocks));
+  HW_RETURN_IF_ERROR(CheckBlocks("packed", "tiles of tokens", tiles, a.blocks_per_tile, 1, blocks));
   const dim3 grid(static_cast<unsigned>(blocks));
   const dim3 block((a.groups_per_block * lanes_per_group + 31) / 32 * 32);
   switch (rope) {
@@ -59,22 +59,12 @@ template <typename T, int kPairs>
 absl::Status LaunchAny(Rope rope, const BackwardArguments<T>& a, std::int64_t tiles,
                        const QkvLaunch& launch) {
   std::int64_t blocks;
-  HW_RETURN_IF_ERROR(CheckBlocks(tiles, a.heads.kv_heads, 1, blocks));
+  HW_RETURN_IF_ERROR(CheckBlocks("packed", "tiles of tokens", tiles, a.heads.kv_heads, 1, blocks));
   const int shared = AnyBackwardSharedFloats(a.heads.head_dim) * static_cast<int>(sizeof(float));
-  HW_RETURN_IF_ERROR(AllowSharedMemory(PrepareQkvBackwardAny<T, kPairs>, shared));
+  HW_RETURN_IF_ERROR(AllowSharedMemory("prepare_qkv", PrepareQkvBackwardAny<T, kPairs>, shared));
   HW_LAUNCH((PrepareQkvBackwardAny<T, kPairs>), dim3(static_cast<unsigned>(blocks)),
             kAnyBackwardThreads, shared, launch.stream, a, rope);
   return LaunchStatus("PrepareQkvBackwardAny");
-}
-
-// One launch: columns of `trees` into rows of `first` and, in turn, of `second`.
-absl::Status LaunchSumColumns(ColumnTrees trees, Rows<float> first, Rows<float> second, int width,
-                              CUstream_st* stream) {
-  trees.padded = static_cast<std::int64_t>(
-      std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(trees.leaf_count, 1))));
-  const dim3 grid(static_cast<unsigned>((trees.columns + 31) / 32));
-  HW_LAUNCH(SumColumns, grid, kTreeThreads, 0, stream, trees, first, second, width);
-  return LaunchStatus("SumColumns");
 }
 
 template <typename T>
@@ -144,13 +134,10 @@ absl::Status PrepareQkvBackward(const QkvPreparation& op, const QkvInputs<T>& in
   }
   if (!HasWeight(op.norm)) return absl::OkStatus();
 
-  const std::int64_t columns = 2 * layout.kv_heads() * layout.head_dim();
-  return LaunchSumColumns({.leaves = launch.weight_gradient_scratch,
-                           .leaf_count = (tokens + kWeightGradientTile - 1) / kWeightGradientTile,
-                           .stride = columns,
-                           .columns = columns},
-                          MakeRows(out.dq_weight_per_group), MakeRows(out.dk_weight_per_group),
-                          static_cast<int>(layout.head_dim()), launch.stream);
+  const RowSpan<const float> partials(launch.weight_gradient_scratch,
+                                      (tokens + kWeightGradientTile - 1) / kWeightGradientTile,
+                                      2 * layout.kv_heads() * layout.head_dim());
+  return SumColumns(partials, out.dq_weight_per_group, out.dk_weight_per_group, launch.stream);
 }
 
 absl::Status ReduceHeadNormGradient(RowSpan<const float> per_group, absl::Span<float> out,
@@ -171,12 +158,7 @@ absl::Status ReduceHeadNormGradient(RowSpan<const float> per_group, absl::Span<f
                         "width %d",
                         per_group.rows, per_group.stride, per_group.width));
   }
-  return LaunchSumColumns({.leaves = per_group.data,
-                           .leaf_count = per_group.rows,
-                           .stride = per_group.stride,
-                           .columns = per_group.width},
-                          {out.data(), per_group.width}, {}, static_cast<int>(per_group.width),
-                          stream);
+  return SumColumns(per_group, RowSpan<float>(out.data(), 1, per_group.width), {}, stream);
 }
 
 template absl::Status PrepareQkvBackward(const QkvPreparation&, const QkvInputs<float>&,

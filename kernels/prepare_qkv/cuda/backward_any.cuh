@@ -6,11 +6,11 @@
 
 #include <cstdint>
 
+#include "kernels/common/cuda/trees.cuh"
 #include "kernels/emulation/cuda_kernel.h"
 #include "kernels/prepare_qkv/contract.h"
 #include "kernels/prepare_qkv/cuda/arguments.cuh"
 #include "kernels/prepare_qkv/cuda/maths.cuh"
-#include "kernels/prepare_qkv/cuda/trees.cuh"
 #include "kernels/prepare_qkv/cuda/warp_head.cuh"
 
 namespace headwise::HW_CUDA_NAMESPACE {

@@ -17,7 +17,8 @@ absl::Status LaunchVector(Rope rope, ForwardArguments<T> a, const QkvLaunch& lau
   constexpr int kPerWarp = kForwardHeadsPerWarp<T, kDim>;
   a.warps_per_token = (a.heads_per_token + kPerWarp - 1) / kPerWarp;
   std::int64_t blocks;
-  HW_RETURN_IF_ERROR(CheckBlocks(a.tokens, a.warps_per_token, kForwardThreads / 32, blocks));
+  HW_RETURN_IF_ERROR(
+      CheckBlocks("packed", "tokens", a.tokens, a.warps_per_token, kForwardThreads / 32, blocks));
   const dim3 grid(static_cast<unsigned>(blocks));
   switch (rope) {
     case Rope::kNone:
@@ -39,7 +40,8 @@ absl::Status LaunchVector(Rope rope, ForwardArguments<T> a, const QkvLaunch& lau
 template <typename T>
 absl::Status LaunchAny(Rope rope, const ForwardArguments<T>& a, const QkvLaunch& launch) {
   std::int64_t blocks;
-  HW_RETURN_IF_ERROR(CheckBlocks(a.tokens, a.heads_per_token, kAnyForwardThreads / 32, blocks));
+  HW_RETURN_IF_ERROR(CheckBlocks("packed", "tokens", a.tokens, a.heads_per_token,
+                                 kAnyForwardThreads / 32, blocks));
   const int shared =
       kAnyForwardThreads / 32 * PaddedLength(a.heads.head_dim) * static_cast<int>(sizeof(float));
   HW_LAUNCH((PrepareQkvForwardAny<T>), dim3(static_cast<unsigned>(blocks)), kAnyForwardThreads,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "core/base/status_macros.h"
 #include "core/tensor/row_span.h"
+#include "kernels/common/cuda/rows.cuh"
 #include "kernels/emulation/cuda_kernel.h"
 #include "kernels/prepare_qkv/contract.h"
 #include "kernels/prepare_qkv/cuda.h"
@@ -65,35 +66,6 @@ absl::Status CopyPositions(const QkvPreparation& op, const QkvInputs<T>& in,
       absl::StrFormat("prepare_qkv: copying positions failed: %s", cudaGetErrorString(error)));
 }
 
-// Blocks of a grid on x, or an error.
-inline absl::Status CheckBlocks(std::int64_t tokens, std::int64_t units_per_token,
-                                std::int64_t units_per_block, std::int64_t& blocks) {
-  constexpr std::int64_t kMaxBlocks = std::numeric_limits<std::int32_t>::max();
-  if (tokens > kMaxBlocks * units_per_block / units_per_token) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("packed: %d tokens need a grid of more than %d blocks; split the call",
-                        tokens, kMaxBlocks));
-  }
-  blocks = (tokens * units_per_token + units_per_block - 1) / units_per_block;
-  return absl::OkStatus();
-}
-
-// Lets a kernel have more than 48 KiB of dynamic shared memory.
-template <typename Kernel>
-absl::Status AllowSharedMemory(Kernel* kernel, int bytes) {
-  if (bytes <= 48 * 1024) return absl::OkStatus();
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  if (error == cudaSuccess) return absl::OkStatus();
-  return absl::InternalError(absl::StrFormat("prepare_qkv: %d bytes of shared memory: %s", bytes,
-                                             cudaGetErrorString(error)));
-}
-
-template <typename T>
-Rows<T> MakeRows(RowSpan<T> span) {
-  return {span.data, span.stride};
-}
-
 inline Heads MakeHeads(const PackedQkv& layout) {
   return {.query_heads = static_cast<int>(layout.query_heads()),
           .kv_heads = static_cast<int>(layout.kv_heads()),
@@ -126,14 +98,6 @@ inline Rotation MakeRotation(const QkvPreparation& op, const QkvLaunch& launch) 
 inline Rope MakeRope(const QkvPreparation& op) {
   if (op.rotary == nullptr) return Rope::kNone;
   return op.rotary->pairing() == RotaryPairing::kHalf ? Rope::kHalf : Rope::kInterleaved;
-}
-
-// Whether `span` starts, and so do all of its rows, on a multiple of `bytes`.
-template <typename T>
-bool AlignedTo(int bytes, RowSpan<T> span) {
-  const auto address = reinterpret_cast<std::uintptr_t>(span.data);
-  return address % bytes == 0 &&
-         (span.rows <= 1 || span.stride % (bytes / static_cast<std::int64_t>(sizeof(T))) == 0);
 }
 
 // Whether the vector mapping can take this head, apart from the alignment of matrices.

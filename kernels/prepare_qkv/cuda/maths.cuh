@@ -3,27 +3,13 @@
 #ifndef HEADWISE_KERNELS_PREPARE_QKV_CUDA_MATHS_CUH_
 #define HEADWISE_KERNELS_PREPARE_QKV_CUDA_MATHS_CUH_
 
-#include <cstring>
-
 #include "core/dtype/bf16.h"
+#include "kernels/common/cuda/fp32.cuh"
+#include "kernels/common/cuda/storage.cuh"
 #include "kernels/emulation/cuda_kernel.h"
 #include "kernels/prepare_qkv/cuda/arguments.cuh"
 
 namespace headwise::HW_CUDA_NAMESPACE {
-
-inline constexpr unsigned kAllLanes = 0xffffffffu;
-
-// Two floats as bf16, `a` in the low half, each rounded to nearest even; NaN gives 0x7fff.
-__device__ __forceinline__ unsigned PackBFloat16(float a, float b) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-  unsigned bits;
-  memcpy(&bits, &pair, sizeof(bits));
-  return bits;
-}
-__device__ __forceinline__ float LowBFloat16(unsigned bits) { return __uint_as_float(bits << 16); }
-__device__ __forceinline__ float HighBFloat16(unsigned bits) {
-  return __uint_as_float(bits & 0xffff0000u);
-}
 
 // To storage and back. N is even: bf16 is rounded two at a time.
 template <typename T, int N>
@@ -67,11 +53,6 @@ __device__ __forceinline__ void RotateBack(float& d1, float& d2, float cos, floa
   const float first = SumOfProducts(d1, cos, d2, sin);
   d2 = DifferenceOfProducts(d2, cos, d1, sin);
   d1 = first;
-}
-
-// Correctly rounded 1 / sqrt(v): double holds more than twice the digits.
-__device__ __forceinline__ float ReciprocalRoot(float v) {
-  return __double2float_rn(__ddiv_rn(1.0, __dsqrt_rn(static_cast<double>(v))));
 }
 
 __device__ __forceinline__ float Mean(float sum, int head_dim) {

@@ -1,18 +1,20 @@
-// The tail of the backward: the norm weights' gradients, from partials a tile to [G, D], and from
-// [G, D] to [D].
-#ifndef HEADWISE_KERNELS_PREPARE_QKV_CUDA_WEIGHT_GRADIENT_CUH_
-#define HEADWISE_KERNELS_PREPARE_QKV_CUDA_WEIGHT_GRADIENT_CUH_
-
+// Adjacent-pair trees down columns. SumColumnsKernel has 88 registers and 1 KiB of static shared
+// memory at sm_90a.
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 
+#include "core/base/check.h"
+#include "kernels/common/cuda/rows.cuh"
+#include "kernels/common/cuda/sum_columns.h"
+#include "kernels/common/cuda/trees.cuh"
 #include "kernels/emulation/cuda_kernel.h"
-#include "kernels/prepare_qkv/cuda/arguments.cuh"
-#include "kernels/prepare_qkv/cuda/trees.cuh"
 
 namespace headwise::HW_CUDA_NAMESPACE {
+namespace {
 
-inline constexpr int kTreeWarps = 8;
-inline constexpr int kTreeThreads = 32 * kTreeWarps;
+constexpr int kTreeWarps = 8;
+constexpr int kTreeThreads = 32 * kTreeWarps;
 
 // Adjacent-pair trees down the columns of a matrix, one warp's lanes on 32 columns.
 struct ColumnTrees {
@@ -53,7 +55,7 @@ __device__ __forceinline__ float SumLeaves(const ColumnTrees& trees, std::int64_
 // Column c goes to first[c / width], width columns a row, where c / width counts first's rows in
 // turn with second's: with `second` null all rows are first's.
 __global__ void __launch_bounds__(kTreeThreads)
-    SumColumns(const ColumnTrees trees, Rows<float> first, Rows<float> second, int width) {
+    SumColumnsKernel(const ColumnTrees trees, Rows<float> first, Rows<float> second, int width) {
   HW_SHARED(float, partial, kTreeThreads);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + lane;
@@ -81,6 +83,23 @@ __global__ void __launch_bounds__(kTreeThreads)
   }
 }
 
-}  // namespace headwise::HW_CUDA_NAMESPACE
+}  // namespace
 
-#endif  // HEADWISE_KERNELS_PREPARE_QKV_CUDA_WEIGHT_GRADIENT_CUH_
+absl::Status SumColumns(RowSpan<const float> leaves, RowSpan<float> first, RowSpan<float> second,
+                        CUstream_st* stream) {
+  HW_CHECK_EQ(leaves.width, first.rows * first.width + second.rows * second.width);
+  if (leaves.width == 0) return absl::OkStatus();
+  const ColumnTrees trees = {
+      .leaves = leaves.data,
+      .leaf_count = leaves.rows,
+      .padded = static_cast<std::int64_t>(
+          std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(leaves.rows, 1)))),
+      .stride = leaves.stride,
+      .columns = leaves.width};
+  const dim3 grid(static_cast<unsigned>((trees.columns + 31) / 32));
+  HW_LAUNCH(SumColumnsKernel, grid, kTreeThreads, 0, stream, trees, MakeRows(first),
+            MakeRows(second), static_cast<int>(first.width));
+  return LaunchStatus("SumColumns");
+}
+
+}  // namespace headwise::HW_CUDA_NAMESPACE

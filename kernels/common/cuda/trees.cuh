@@ -1,7 +1,7 @@
 // Adjacent-pair trees, p[2i] + p[2i + 1], padded with +0 to a power of two, additions performed
 // (docs/numerics.md, section 5).
-#ifndef HEADWISE_KERNELS_PREPARE_QKV_CUDA_TREES_CUH_
-#define HEADWISE_KERNELS_PREPARE_QKV_CUDA_TREES_CUH_
+#ifndef HEADWISE_KERNELS_COMMON_CUDA_TREES_CUH_
+#define HEADWISE_KERNELS_COMMON_CUDA_TREES_CUH_
 
 #include "kernels/emulation/cuda_kernel.h"
 
@@ -57,4 +57,4 @@ class TreeSum {
 
 }  // namespace headwise::HW_CUDA_NAMESPACE
 
-#endif  // HEADWISE_KERNELS_PREPARE_QKV_CUDA_TREES_CUH_
+#endif  // HEADWISE_KERNELS_COMMON_CUDA_TREES_CUH_

@@ -1,0 +1,58 @@
+// cross_entropy on NVIDIA GPUs: launchers of the CUDA kernels, in two builds of the same .cu text.
+//
+//   headwise::cuda            by nvcc, for the GPU (//kernels/cross_entropy:cuda)
+//   headwise::cuda_emulated   by the host compiler, on the CPU (:cuda_emulated)
+//
+// Both return the bits of cross_entropy.h, in one launch, a warp a row. A launcher enqueues on
+// `stream` and returns; it never allocates and never waits, so that a launch can be captured in a
+// CUDA graph. Without elements nothing is launched. Losses are added up on the host: copy them
+// there, and SumLosses().
+//
+//   HW_RETURN_IF_ERROR(cuda::CrossEntropy<BFloat16>(
+//       {.cap = 20.0}, z, targets, 1.0 / tokens, losses, dz, first_bad_target, stream));
+//
+// Traffic: z is read three times, for the largest logit, for the sum and for the gradient (twice
+// for the loss alone), and dz written once. Rows that start on multiples of two elements move in
+// pairs.
+//
+// On sm_90a, the largest of fp32 and bf16 gradients: CrossEntropyKernel 31 registers, with a cap
+// 38; TransformLogits (MapRowsKernel) 25; no shared memory, no spills. No CUDA header is included
+// here.
+#ifndef HEADWISE_KERNELS_CROSS_ENTROPY_CUDA_H_
+#define HEADWISE_KERNELS_CROSS_ENTROPY_CUDA_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "core/tensor/row_span.h"
+#include "kernels/cross_entropy/cross_entropy.h"
+
+struct CUstream_st;
+
+// As the functions of these names in cross_entropy.h. T is float or BFloat16. Matrices, targets and
+// losses are device memory of the caller, left alone until the stream has passed.
+//
+// Targets are in device memory, so a target that is neither in [0, V) nor kIgnoredTarget is found
+// by the kernel: nothing is written for its row, and the smallest index of such a target is kept in
+// *first_bad_target (atomic minimum). Set that to all ones beforehand and read it at your next
+// synchronisation: still all ones means that there was none. Shapes and the cap are checked here,
+// as there. kInvalidArgument for a grid of more than 2^31 - 1 blocks, kInternal with CUDA's message
+// if a launch fails.
+#define HW_DECLARE_LAUNCHERS                                                           \
+  template <typename T>                                                                \
+  absl::Status CrossEntropy(const LogitTransform& op, RowSpan<const float> z,          \
+                            absl::Span<const std::int32_t> targets, double loss_scale, \
+                            absl::Span<float> losses, RowSpan<T> dz,                   \
+                            std::uint64_t* first_bad_target, CUstream_st* stream);     \
+  absl::Status TransformLogits(const LogitTransform& op, RowSpan<const float> z,       \
+                               RowSpan<float> logits, CUstream_st* stream);
+namespace headwise::cuda {
+HW_DECLARE_LAUNCHERS
+}  // namespace headwise::cuda
+namespace headwise::cuda_emulated {
+HW_DECLARE_LAUNCHERS
+}  // namespace headwise::cuda_emulated
+#undef HW_DECLARE_LAUNCHERS
+
+#endif  // HEADWISE_KERNELS_CROSS_ENTROPY_CUDA_H_
