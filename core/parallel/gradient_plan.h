@@ -12,7 +12,7 @@
 // With ZeRO a rank keeps the optimizer's state for a share of each parameter: the reduction ends in
 // reduce_scatter over that axis, and the new weights are gathered afterwards.
 //
-// Several axes are reduced in one go and in the order of the mesh; bits as docs/numerics.md,
+// Axes are reduced one after another, in the order of the mesh, and counted so; bits as docs/numerics.md,
 // section 11. Gradients are F32 or F64 here, so their reductions need not name a dtype.
 #ifndef HEADWISE_CORE_PARALLEL_GRADIENT_PLAN_H_
 #define HEADWISE_CORE_PARALLEL_GRADIENT_PLAN_H_

@@ -13,7 +13,7 @@
 // Names are paths with dots. In an entry a component `*` stands for any one component; of the
 // entries that match a name the one set last holds. A leaf without an entry is R everywhere; a
 // boundary without one takes no step; its backward, unless it is set, is that of its steps; a
-// gradient without a reduction is reduced on the axes on which it is P (GradientPlan::Derive).
+// gradient without a reduction is reduced on the axes on which it is P (DeriveReduction).
 //
 //   leaves of a plan as text, one entry a line (Parse, ToString):
 //     leaf layers.*.attention.wqkv: S(0)@tp

@@ -52,7 +52,9 @@ TEST(LayoutPlan, TextRoundTrips) {
 
 TEST(LayoutPlan, ErrorsNameTheLine) {
   EXPECT_EQ(LayoutPlan::Parse("leaf a: R@tp\nleaf b: Q@tp").status().message(),
-            "line 2: layout ' Q@tp': 'Q@tp' must be R, I, V, P or S(dim), then @axis");
+            "line 2: layout ' Q@tp': 'Q@tp' must be R, I, V, P or S(dim), then @axis; nothing at "
+            "all is R on "
+            "every axis");
   for (const char* text : {"leaf a", "leaves a: R@tp", "leaf : R@tp", "forward a: sum@tp -> R",
                            "remove leaf a: R@tp"}) {
     EXPECT_FALSE(LayoutPlan::Parse(text).ok()) << text;

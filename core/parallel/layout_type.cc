@@ -62,8 +62,9 @@ absl::StatusOr<LayoutSpec> LayoutSpec::Parse(absl::string_view text) {
     part = absl::StripAsciiWhitespace(part);
     const std::vector<absl::string_view> halves = absl::StrSplit(part, '@');
     const auto unreadable = [&] {
-      return absl::InvalidArgumentError(absl::StrCat("layout '", text, "': '", part,
-                                                     "' must be R, I, V, P or S(dim), then @axis"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "layout '", text, "': '", part,
+          "' must be R, I, V, P or S(dim), then @axis; nothing at all is R on every axis"));
     };
     if (halves.size() != 2 || halves[0].empty() || halves[1].empty()) return unreadable();
     AxisSpec axis = {.axis = std::string(halves[1])};

@@ -10,7 +10,7 @@
 //
 // A type cannot be written down, only obtained: by declaring a leaf (Declare: a parameter or an
 // input), from a rule (core/parallel/op_rules.h), or from a collective or conversion
-// (core/parallel/collectives.h). There is no setter and no public constructor with contents, so a
+// (core/parallel/step.h). There is no setter and no public constructor with contents, so a
 // gradient's type is always derived.
 //
 //   const LayoutSpec spec = *LayoutSpec::Parse("S(0)@dp, S(0)@tp");

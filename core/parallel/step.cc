@@ -289,7 +289,8 @@ absl::StatusOr<Step> Step::Parse(absl::string_view text) {
     return absl::InvalidArgumentError(
         absl::StrCat("step '", text,
                      "' must be like all_gather@tp -> R, reduce_scatter(F32)@tp -> S(0), "
-                     "convert@tp -> P or reinterpret_mesh -> expert"));
+                     "convert@tp -> P or reinterpret_mesh -> expert; a step is on one axis, and "
+                     "several steps stand with ; between them"));
   };
   const std::vector<absl::string_view> sides = absl::StrSplit(text, "->");
   if (sides.size() != 2) return unreadable();

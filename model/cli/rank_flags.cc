@@ -1,6 +1,10 @@
 #include "model/cli/rank_flags.h"
 
+#include <unistd.h>
+
+#include <bit>
 #include <cstdint>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -24,6 +28,30 @@ absl::Status CheckKind(const std::string& ranks) {
   }
   return absl::InvalidArgumentError(absl::StrCat("--ranks: expected threads, found '", ranks, "'",
                                                  DidYouMean(ranks, {"threads", "mpi", "nccl"})));
+}
+
+// Ranks that are threads share this machine's memory. Momentum alone is what every optimizer keeps
+// at least.
+absl::Status CheckRankMemory(const RankFlags& flags, const RunConfig& config, const Mesh& mesh,
+                             const TypePassReport& pass) {
+  double share = 0;
+  for (const auto& parameter : pass.parameters) share += static_cast<double>(parameter.bytes);
+  std::int64_t dp = 1;
+  for (const MeshAxis& axis : mesh.Axes(MeshView::kDense)) {
+    if (axis.name == "dp") dp = axis.size;
+  }
+  const int partials =
+      std::bit_width(static_cast<std::uint64_t>(config.training().micro_batches() / dp)) - 1;
+  const double rank = share * (3 + partials) + static_cast<double>(pass.weight_copy_bytes) +
+                      static_cast<double>(pass.activation_bytes);
+  const double needed = rank * static_cast<double>(mesh.size());
+  const double there =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  if (needed <= there) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "--mesh ", flags.mesh, ": ", mesh.size(), " ranks as threads need at least ",
+      FormatBytes(rank), " each, ", FormatBytes(needed), " together; expected at most the ",
+      FormatBytes(there), " of this machine; try fewer ranks"));
 }
 
 }  // namespace
@@ -53,16 +81,17 @@ absl::StatusOr<std::optional<CheckedLayout>> CheckLayout(const RankFlags& flags,
       StandardLayout(config.model(), *mesh, {.sequence_parallel = flags.sequence_parallel}));
   const TrainingConfig& t = config.training();
   LayoutChecker checker(layout.mesh, layout.plan);
-  HW_RETURN_IF_ERROR(TypePass(config.model(),
-                              {.compute = DecoderOptionsOf(t).compute,
-                               .length = t.batch_size() / t.micro_batches() * t.sequence_length()},
-                              checker)
-                         .status());
+  HW_ASSIGN_OR_RETURN(const TypePassReport pass,
+                      TypePass(config.model(),
+                               {.compute = DecoderOptionsOf(t).compute,
+                                .length = t.batch_size() / t.micro_batches() * t.sequence_length()},
+                               checker));
   if (!checker.status().ok()) {
     return absl::FailedPreconditionError(absl::StrCat("--mesh ", flags.mesh, ": ",
                                                       checker.status().message(),
                                                       "; bazel run //tools:typecheck says more"));
   }
+  HW_RETURN_IF_ERROR(CheckRankMemory(flags, config, *mesh, pass));
   const auto bytes = static_cast<double>(checker.bytes_sent());
   return CheckedLayout{
       .layout = std::move(layout),

@@ -42,9 +42,16 @@ absl::Status TrainingRank::Check(const RunConfig& config, const Mesh& mesh) {
   const std::int64_t groups = SizeOfAxis(mesh, FindAxis(mesh, "dp"));
   const TrainingConfig& t = config.training();
   if (t.micro_batches() % groups != 0) {
+    // Micro-batches are a power of two that divides the batch.
+    const bool possible = (groups & (groups - 1)) == 0 && t.batch_size() % groups == 0;
     return absl::InvalidArgumentError(absl::StrCat(
         "mesh: dp=", groups, " ranks share out training.micro_batches, found ", t.micro_batches(),
-        "; expected a multiple of ", groups, "; try --set training.micro_batches=", groups));
+        "; expected a multiple of ", groups,
+        possible
+            ? absl::StrCat("; try --set training.micro_batches=", groups,
+                           " in a new run, or a dp that divides ", t.micro_batches())
+            : absl::StrCat("; try a dp that is a power of two and divides training.batch_size = ",
+                           t.batch_size())));
   }
   return absl::OkStatus();
 }

@@ -63,7 +63,9 @@ check 'equal optimizer states on two ranks' cmp alone/step-8/optimizer.safetenso
 expect 0 'done after step 10' train --run twins --mesh dp=2,tp=2 --sp --steps 10
 expect 0 'a rank sends .* and its gradients' train "${four[@]}" --mesh cp=2,tp=2 --dry-run
 expect 2 'error: --mesh: .*tq=2' train "${four[@]}" --mesh tq=2
-expect 2 'error: mesh: dp=8 ranks share out training.micro_batches, found 4; .*try --set training.micro_batches=8' train "${four[@]}" --mesh dp=8
+expect 2 'error: mesh: dp=8 ranks share out training.micro_batches, found 4; .*try a dp that is a power of two and divides training.batch_size = 4' train "${four[@]}" --mesh dp=8
+expect 2 'try --set training.micro_batches=4 in a new run, or a dp that divides 2' train --config "$config" --set data.path="$text" --mesh dp=4
+expect 3 'error: --mesh cp=1024: 1024 ranks as threads need at least .* together; expected at most' train --preset llama3_tiny --set data.path="$text" --set training.sequence_length=1024 --mesh cp=1024 --dry-run
 expect 2 "error: --ranks: expected threads, found 'thread'; did you mean 'threads'" train "${four[@]}" --mesh dp=2 --ranks thread
 
 # What does not: one line, the right code.

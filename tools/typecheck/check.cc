@@ -75,6 +75,17 @@ absl::Status CheckSizes(const CheckRequest& request) {
   }
   const std::int64_t dp = AxisSize(request.mesh, "dp"), cp = AxisSize(request.mesh, "cp");
   const std::int64_t sequences = request.sequences == 0 ? dp : request.sequences;
+  if (request.sequences == 0 && dp * cp > kMostTokens / request.length) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--mesh: dp=", dp, ", cp=", cp, ": found more than ", kMostTokens, " tokens in windows of ",
+        request.length, "; expected fewer ranks or a shorter --length"));
+  }
+  if (cp > 1 && sequences != dp) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--sequences: found ", sequences, " with cp=", cp, ", expected ", dp,
+                     ", one for each dp rank: cp shares out the tokens of a window; put several "
+                     "windows into one by a longer --length"));
+  }
   if (sequences < 1 || sequences > kMostTokens / request.length ||
       sequences * request.length / (dp * cp) > kMostTokensOfRank) {
     return absl::InvalidArgumentError(
@@ -134,13 +145,29 @@ absl::StatusOr<OptimizerAccount> CheckOptimizer(const CheckRequest& request,
 }
 
 absl::Status CheckEditsApply(const CheckRequest& request, const LayoutChecker& checker) {
-  for (const PlanEntry& edit : request.edits) {
-    if (IsOf(edit, checker)) continue;
-    const bool leaf = edit.part == PlanPart::kLeaf || edit.part == PlanPart::kReduction;
+  const auto unknown = [&](const char* flag, const PlanEntry& entry) {
+    const bool leaf = entry.part == PlanPart::kLeaf || entry.part == PlanPart::kReduction;
     return absl::InvalidArgumentError(
-        absl::StrCat("--edit '", edit.ToString(), "': the model has no ",
+        absl::StrCat(flag, " '", entry.ToString(), "': the model has no ",
                      leaf ? "parameter or input" : "boundary", " of this name",
-                     DidYouMean(edit.name, NamesFor(edit, checker))));
+                     DidYouMean(entry.name, NamesFor(entry, checker))));
+  };
+  for (const PlanEntry& edit : request.edits) {
+    if (!IsOf(edit, checker)) return unknown("--edit", edit);
+  }
+  if (!request.plan.has_value()) return absl::OkStatus();
+  // A standard plan has entries for parts that not every model has.
+  const auto standard =
+      StandardLayout(request.model, request.mesh, {.sequence_parallel = request.sequence_parallel});
+  const auto is_standard = [&](const PlanEntry& entry) {
+    return standard.ok() &&
+           std::any_of(standard->plan.entries().begin(), standard->plan.entries().end(),
+                       [&](const PlanEntry& other) {
+                         return other.part == entry.part && other.name == entry.name;
+                       });
+  };
+  for (const PlanEntry& entry : request.plan->entries()) {
+    if (!IsOf(entry, checker) && !is_standard(entry)) return unknown("--plan", entry);
   }
   return absl::OkStatus();
 }

@@ -65,8 +65,9 @@ absl::StatusOr<CheckedModel> Check(const CheckRequest& request, const ShardedLay
 absl::StatusOr<OptimizerAccount> CheckOptimizer(const CheckRequest& request,
                                                 const ShardedLayout& layout);
 
-// kInvalidArgument names the first edit that is of nothing in the model, and the nearest name that
-// there is.
+// kInvalidArgument names the first edit, or entry of a plan of one's own, that is of nothing in the
+// model, and the nearest name that there is. What a standard plan has for models of other parts may
+// stay.
 absl::Status CheckEditsApply(const CheckRequest& request, const LayoutChecker& checker);
 
 }  // namespace headwise::typecheck

@@ -100,7 +100,8 @@ std::string LegendAt(double y) {
   static constexpr Entry kEntries[] = {
       {AxisType::kReplicate, "replicate: the same data, used by each rank in its own way"},
       {AxisType::kInvariant, "invariant: the same data, one computation that all ranks repeat"},
-      {AxisType::kShard, "sharded: the filled part is the rank's share"},
+      {AxisType::kShard,
+       "sharded: the filled part is the rank's share of what the ranks of its column group have"},
       {AxisType::kPartial, "partial: the sum over the ranks is the value"},
       {AxisType::kVarying, "varying: different data"}};
   std::string svg;

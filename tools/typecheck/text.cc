@@ -59,6 +59,16 @@ std::string Explained(const std::string& line) {
   return absl::StrCat("      ", Wrapped(line, 8, kColumns - 8), "\n");
 }
 
+// Reductions that scatter.
+std::int64_t GradientsThatEndAsShares(const Report& report) {
+  std::int64_t count = 0;
+  for (const PlannedGradient& one : report.checked->checker->gradient_plan().gradients()) {
+    count += std::any_of(one.steps.begin(), one.steps.end(),
+                         [](const Step& step) { return step.kind == StepKind::kReduceScatter; });
+  }
+  return count;
+}
+
 std::string Header(const Report& report) {
   const CheckRequest& request = report.request;
   const std::int64_t windows = report.request.sequences;
@@ -68,9 +78,9 @@ std::string Header(const Report& report) {
     absl::StrAppend(&out, ", ", WithCommas(report.parameters_of_model), " parameters");
   }
   absl::StrAppendFormat(&out, ", activations %s\n", Name(request.compute));
-  absl::StrAppendFormat(
-      &out, "%-12s%d: %s; for experts %s\n", "ranks", static_cast<int>(report.mesh.size()),
-      AxisList(report.mesh, MeshView::kDense), AxisList(report.mesh, MeshView::kExpert));
+  absl::StrAppendFormat(&out, "%-12s%d: %s; for experts %s\n", "ranks", report.mesh.size(),
+                        AxisList(report.mesh, MeshView::kDense),
+                        AxisList(report.mesh, MeshView::kExpert));
   absl::StrAppendFormat(
       &out, "%-12s%s, sequence parallelism %s%s\n", "plan",
       report.own_plan ? "from a file" : "standard", request.sequence_parallel ? "on" : "off",
@@ -80,7 +90,7 @@ std::string Header(const Report& report) {
   absl::StrAppendFormat(
       &out, "%-12s%s of %d tokens\n", "pass",
       windows == 0 ? "a window for each dp rank" : absl::StrCat(windows, " windows over all ranks"),
-      static_cast<int>(request.length));
+      request.length);
   if (!report.rank_kinds.empty()) {
     absl::StrAppendFormat(
         &out, "%-12s%s, in %.0f ms\n", "checked",
@@ -216,6 +226,17 @@ std::string MemorySection(const Report& report) {
                           "(docs/numerics.md, section 8)",
                           4, kColumns - 4),
                   "\n");
+  if (const std::int64_t shares = GradientsThatEndAsShares(report); shares > 0) {
+    absl::StrAppend(
+        &out, "  ",
+        Wrapped(
+            absl::StrCat(shares,
+                         " gradients end as shares of their parameters (ZeRO): the optimizer's "
+                         "state would be of the shares, and the new weights be gathered; neither "
+                         "is in this account, and no run takes such a plan"),
+            4, kColumns - 4),
+        "\n");
+  }
   return out;
 }
 
