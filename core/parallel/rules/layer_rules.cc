@@ -1,10 +1,13 @@
 #include "core/parallel/rules/layer_rules.h"
 
+#include <string>
+
 #include "absl/strings/string_view.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "core/parallel/index_rule.h"
 #include "core/parallel/op_rules.h"
+#include "core/parallel/step.h"
 
 namespace headwise::rules {
 namespace {
@@ -27,6 +30,14 @@ absl::StatusOr<LayoutType> Product(absl::string_view op, absl::string_view lette
                                    std::optional<DType> dtype = {}) {
   return DeriveIndexed({.op = op, .letters = letters, .kind = OpKind::kMultilinear, .dtype = dtype},
                        {a, b});
+}
+
+Step ScatterTokens(absl::string_view axis, DType reduce_in) {
+  return {.kind = StepKind::kReduceScatter,
+          .axis = std::string(axis),
+          .to = AxisType::kShard,
+          .dim = 0,
+          .reduce_in = reduce_in};
 }
 
 // r = 1 / rms(x).
@@ -58,6 +69,27 @@ absl::StatusOr<LayoutType> LinearBackwardWeight(const LayoutType& dy, const Layo
 absl::StatusOr<LayoutType> LinearBackwardBias(const LayoutType& dy, DType dtype) {
   return DeriveIndexed({.op = "linear backward (bias)", .letters = "tn->n", .dtype = dtype},
                        {{"dy", dy}});
+}
+
+absl::StatusOr<LayoutType> AllGatherLinear(const LayoutType& x, const LayoutType& weight,
+                                           const LayoutType* bias, absl::string_view axis) {
+  const Step gather = {
+      .kind = StepKind::kAllGather, .axis = std::string(axis), .to = AxisType::kReplicate};
+  HW_ASSIGN_OR_RETURN(const LayoutType whole, Apply(gather, x));
+  return Linear(whole, weight, bias);
+}
+
+absl::StatusOr<LayoutType> AllGatherLinearBackwardInput(const LayoutType& dy,
+                                                        const LayoutType& weight,
+                                                        absl::string_view axis, DType reduce_in) {
+  HW_ASSIGN_OR_RETURN(const LayoutType partial, LinearBackwardInput(dy, weight));
+  return Apply(ScatterTokens(axis, reduce_in), partial);
+}
+
+absl::StatusOr<LayoutType> LinearReduceScatter(const LayoutType& x, const LayoutType& weight,
+                                               absl::string_view axis, DType reduce_in) {
+  HW_ASSIGN_OR_RETURN(const LayoutType partial, Linear(x, weight, nullptr));
+  return Apply(ScatterTokens(axis, reduce_in), partial);
 }
 
 absl::StatusOr<LayoutType> RmsNorm(const LayoutType& x, const LayoutType* weight) {

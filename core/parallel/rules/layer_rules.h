@@ -17,6 +17,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "core/dtype/dtype.h"
 #include "core/parallel/layout_type.h"
 
@@ -30,6 +31,21 @@ absl::StatusOr<LayoutType> LinearBackwardInput(const LayoutType& dy, const Layou
 absl::StatusOr<LayoutType> LinearBackwardWeight(const LayoutType& dy, const LayoutType& x,
                                                 DType dtype);
 absl::StatusOr<LayoutType> LinearBackwardBias(const LayoutType& dy, DType dtype);
+
+// --- linear layers that communicate while they multiply ---
+// By their signatures: where a kernel overlaps the two, its types are those of the step and the
+// product one after the other, and the overlap is its own affair. On `axis`, of sequence parallelism:
+
+// y = all_gather(x) W^T + bias: x S(T), weight S(N) -> y S(N).
+absl::StatusOr<LayoutType> AllGatherLinear(const LayoutType& x, const LayoutType& weight,
+                                           const LayoutType* bias, absl::string_view axis);
+// dx = reduce_scatter(dy W), its backward; and the forward y = reduce_scatter(x W^T) of a weight that
+// is S(K) by LinearReduceScatter: x S(K) -> y S(T). Sums are made in `reduce_in`.
+absl::StatusOr<LayoutType> AllGatherLinearBackwardInput(const LayoutType& dy,
+                                                        const LayoutType& weight,
+                                                        absl::string_view axis, DType reduce_in);
+absl::StatusOr<LayoutType> LinearReduceScatter(const LayoutType& x, const LayoutType& weight,
+                                               absl::string_view axis, DType reduce_in);
 
 // --- RMS norm over the last dimension, which must be whole ---
 // y = x r(x) w, r(x) = 1 / rms(x). x [T, N], or [T, heads, D] for the norm of heads, weight [D].

@@ -35,6 +35,26 @@ TEST(LinearRule, ColumnParallel) {
   EXPECT_EQ(Outcome(LinearBackwardWeight(y, x, DType::kF32)), "F32[F=16, N=32] dp:P tp:S(F)");
 }
 
+// With sequence parallelism, by signature: S(T) -> S(F) and back, S(F) -> S(T) and back.
+TEST(LinearRule, GathersAndScattersWhileItMultiplies) {
+  const LayoutType x = Stream("S(0)@dp, S(0)@tp"), w1 = Leaf(kMesh, {kF, kN}, "S(0)@tp");
+  const LayoutType b = Leaf(kMesh, {kF}, "S(0)@tp");
+  const LayoutType hidden = *AllGatherLinear(x, w1, &b, "tp");
+  EXPECT_EQ(hidden.ToString(), "F32[B=2 L=64, F=16] dp:S(B) tp:S(F)");
+  EXPECT_TRUE(CheckDual(*AllGatherLinearBackwardInput(hidden, w1, "tp", DType::kF32), x).ok());
+  const LayoutType w2 = Leaf(kMesh, {kN, kF}, "S(1)@tp");
+  const LayoutType y = *LinearReduceScatter(hidden, w2, "tp", DType::kF32);
+  EXPECT_EQ(y.ToString(), "F32[B=2 L=64, N=32] dp:S(B) tp:S(L)");
+
+  EXPECT_TRUE(StrContains(Outcome(AllGatherLinear(Stream("S(0)@dp"), w1, &b, "tp")),
+                          "all_gather@tp -> R: axis tp: x"))
+      << "what every rank has is not gathered";
+  EXPECT_FALSE(AllGatherLinear(x, w2, nullptr, "tp").ok()) << "another dimension of the weight";
+  EXPECT_TRUE(StrContains(
+      Outcome(LinearReduceScatter(x, Leaf(kMesh, {kN, kN}, ""), "tp", DType::kF32)), "tp"))
+      << "a product that is no sum";
+}
+
 TEST(LinearRule, RowParallel) {
   const LayoutType x = Hidden("S(0)@dp, S(1)@tp"), w = Leaf(kMesh, {kN, kF}, "S(1)@tp");
   EXPECT_EQ(Outcome(Linear(x, w, nullptr)), "F32[B=2 L=64, N=32] dp:S(B) tp:P");
