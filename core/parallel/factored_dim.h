@@ -49,7 +49,7 @@ struct Factor {
   // The order in which tokens lie: "" is the order of the data. Changed by ReorderTokens() only
   // (core/parallel/op_rules.h); tensors of different orders do not meet.
   std::string order = {};
-  std::vector<Term> terms = {};  // of kSum, first to last
+  std::vector<Term> terms;  // of kSum, first to last
 
   static Factor Batch(std::string name, std::int64_t size);
   static Factor Whole(std::string name, std::int64_t size);

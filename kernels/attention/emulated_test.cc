@@ -40,7 +40,7 @@ class EmulatedRun {
       AddInputs(p, session);
       AddMatrix(session, "o", p.o.span());
       AddMatrix(session, "log_sum_exp", p.log_sum_exp.span());
-      const absl::Status status =
+      absl::Status status =
           cuda_emulated::AttentionForward<T>(p.op, p.segments, p.q.view(), p.k.view(), p.v.view(),
                                              p.Sinks(), p.o.span(), p.log_sum_exp.span(), launch);
       if (!status.ok()) return status;

@@ -147,13 +147,11 @@ TEST(RowExchange, OneRankMaySendAndReceiveEverything) {
 TEST(RowExchange, CountsThatDoNotFitAreRefusedOnAllRanks) {
   const auto create = [](const Table& table) {
     std::atomic<int> refused = 0;
-    const absl::Status status =
-        RunThreadRanks(static_cast<int>(table.size()), [&](Communicator& comm) {
-          const auto exchange =
-              RowExchange::Create(comm, table[static_cast<std::size_t>(comm.rank())]);
-          refused += !exchange.ok();
-          return exchange.status();
-        });
+    absl::Status status = RunThreadRanks(static_cast<int>(table.size()), [&](Communicator& comm) {
+      const auto exchange = RowExchange::Create(comm, table[static_cast<std::size_t>(comm.rank())]);
+      refused += !exchange.ok();
+      return exchange.status();
+    });
     EXPECT_EQ(refused, static_cast<int>(table.size())) << status;
     return status;
   };
