@@ -25,7 +25,7 @@ std::int64_t BlockBytes(std::int64_t bytes) {
   return (std::max<std::int64_t>(bytes, 1) + step - 1) / step * step;
 }
 
-void* AllocateBlock(std::int64_t bytes) {
+std::shared_ptr<void> HostBlock(std::int64_t bytes) {
   const bool huge = bytes >= kHugePage;
   const std::int64_t alignment = huge ? kHugePage : kPage;
   const std::int64_t padded = (bytes + alignment - 1) / alignment * alignment;
@@ -36,21 +36,23 @@ void* AllocateBlock(std::int64_t bytes) {
   // A hint; where it is refused the block has ordinary pages.
   if (huge) (void)madvise(block, static_cast<std::size_t>(padded), MADV_HUGEPAGE);
 #endif
-  return block;
+  return std::shared_ptr<void>(block, std::free);
 }
 
 }  // namespace
 
 struct StoragePool::State {
-  std::multimap<std::int64_t, void*> idle;  // by size
+  State(Device device, BlockAllocator allocate) : device(device), allocate(std::move(allocate)) {}
+
+  const Device device;
+  const BlockAllocator allocate;
+  std::multimap<std::int64_t, std::shared_ptr<void>> idle;  // by size
   std::int64_t in_use = 0;
   std::int64_t idle_bytes = 0;
   std::int64_t peak = 0;
-
-  ~State() { Trim(); }
+  std::int64_t allocations = 0;
 
   void Trim() {
-    for (const auto& [bytes, block] : idle) std::free(block);
     idle.clear();
     idle_bytes = 0;
   }
@@ -61,31 +63,34 @@ struct StoragePool::State {
   }
 
   // The smallest idle block that fits without wasting more than half of it, or a new one.
-  std::pair<void*, std::int64_t> Take(std::int64_t bytes) {
+  std::pair<std::shared_ptr<void>, std::int64_t> Take(std::int64_t bytes) {
     const std::int64_t wanted = BlockBytes(bytes);
-    void* block = nullptr;
+    std::shared_ptr<void> block;
     std::int64_t size = wanted;
     const auto it = idle.lower_bound(wanted);
     if (it != idle.end() && it->first <= 2 * wanted) {
       size = it->first;
-      block = it->second;
+      block = std::move(it->second);
       idle.erase(it);
       idle_bytes -= size;
     } else {
-      block = AllocateBlock(wanted);
+      block = allocate(wanted);
+      ++allocations;
     }
     Count(size);
-    return {block, size};
+    return {std::move(block), size};
   }
 
-  void Return(void* block, std::int64_t size) {
-    idle.emplace(size, block);
+  void Return(std::shared_ptr<void> block, std::int64_t size) {
+    idle.emplace(size, std::move(block));
     in_use -= size;
     idle_bytes += size;
   }
 };
 
-StoragePool::StoragePool() : state_(std::make_shared<State>()) {}
+StoragePool::StoragePool() : StoragePool(Device::kCpu, HostBlock) {}
+StoragePool::StoragePool(Device device, BlockAllocator allocate)
+    : state_(std::make_shared<State>(device, std::move(allocate))) {}
 StoragePool::~StoragePool() = default;
 
 Tensor StoragePool::Empty(Shape shape, DType dtype, Device device) {
@@ -96,15 +101,19 @@ Tensor StoragePool::Empty(Shape shape, DType dtype, Device device) {
                                   [state = state_, bytes](void*) { state->in_use -= bytes; });
     return Tensor::Meta(std::move(shape), dtype, std::move(account));
   }
+  HW_CHECK(device == state_->device)
+      << "a pool on " << state_->device << " has nothing on " << device;
   const auto [block, size] = state_->Take(NumElements(shape) * SizeOf(dtype));
-  std::shared_ptr<void> storage(block,
-                                [state = state_, size = size](void* p) { state->Return(p, size); });
-  return Tensor::FromStorage(std::move(storage), std::move(shape), dtype);
+  std::shared_ptr<void> storage(block.get(), [state = state_, block = block, size = size](void*) {
+    state->Return(block, size);
+  });
+  return Tensor::FromStorage(std::move(storage), std::move(shape), dtype, device);
 }
 
 void StoragePool::Trim() { state_->Trim(); }
 std::int64_t StoragePool::bytes_in_use() const { return state_->in_use; }
 std::int64_t StoragePool::bytes_idle() const { return state_->idle_bytes; }
 std::int64_t StoragePool::peak_bytes_in_use() const { return state_->peak; }
+std::int64_t StoragePool::allocations() const { return state_->allocations; }
 
 }  // namespace headwise

@@ -1,8 +1,11 @@
 #include "model/storage_pool.h"
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -61,6 +64,51 @@ TEST(StoragePoolTest, TensorsMayOutliveThePool) {
   pool.reset();
   a.data<float>()[63] = 1.0f;  // under the address sanitizer this is the check
   EXPECT_EQ(a.data<float>()[63], 1.0f);
+}
+
+// Two steps of a model's kind: the second asks for what the first gave back.
+TEST(StoragePoolTest, AStepThatRepeatsAllocatesNothing) {
+  StoragePool pool;
+  const auto step = [&] {
+    const Tensor x = pool.Empty({300, 64}, DType::kF32), y = pool.Empty({300, 64}, DType::kF32);
+    { const Tensor scratch = pool.Empty({1 << 16}, DType::kF32); }
+    const Tensor z = pool.Empty({1 << 16}, DType::kF32);
+  };
+  step();
+  EXPECT_EQ(pool.allocations(), 3);
+  step();
+  EXPECT_EQ(pool.allocations(), 3);
+}
+
+TEST(StoragePoolTest, BlocksComeFromTheAllocatorAndGoBackToIt) {
+  int made = 0, freed = 0;
+  std::vector<std::int64_t> sizes;
+  std::optional<StoragePool> pool(
+      std::in_place, Device::kCuda, [&](std::int64_t bytes) -> std::shared_ptr<void> {
+        ++made;
+        sizes.push_back(bytes);
+        return std::shared_ptr<void>(std::aligned_alloc(4096, static_cast<std::size_t>(bytes)),
+                                     [&freed](void* block) {
+                                       std::free(block);
+                                       ++freed;
+                                     });
+      });
+  Tensor a = pool->Empty({1000}, DType::kF32, Device::kCuda);
+  EXPECT_EQ(a.device(), Device::kCuda);
+  a = Tensor();
+  EXPECT_EQ(freed, 0);
+  a = pool->Empty({1000}, DType::kF32, Device::kCuda);
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(sizes, std::vector<std::int64_t>{4096});
+  pool.reset();
+  EXPECT_EQ(freed, 0);  // the tensor still has it
+  a = Tensor();
+  EXPECT_EQ(freed, 1);
+}
+
+TEST(StoragePoolDeathTest, APoolHasNothingOnAnotherDevice) {
+  StoragePool pool;
+  EXPECT_DEATH(pool.Empty({1}, DType::kF32, Device::kCuda), "has nothing on");
 }
 
 TEST(StoragePoolTest, EmptyTensorsAreDefined) {

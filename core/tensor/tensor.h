@@ -56,12 +56,13 @@ class Tensor {
                   std::shared_ptr<void>(data, [](void*) {}), data);
   }
 
-  // Elements on Device::kCpu that lie at storage.get(): for allocators. The storage is released by
+  // Elements on kCpu or kCuda that lie at storage.get(): for allocators. The storage is released by
   // its own deleter when the last copy of the tensor goes; it must hold the shape and be 64-byte
   // aligned.
-  static Tensor FromStorage(std::shared_ptr<void> storage, Shape shape, DType dtype) {
+  static Tensor FromStorage(std::shared_ptr<void> storage, Shape shape, DType dtype,
+                            Device device = Device::kCpu) {
     void* data = storage.get();
-    return Tensor(std::move(shape), dtype, Device::kCpu, std::move(storage), data);
+    return Tensor(std::move(shape), dtype, device, std::move(storage), data);
   }
 
   // On Device::kMeta, holding on to `storage`, which lives as long as the last copy of the tensor:
