@@ -9,9 +9,9 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "kernels/common/float_environment.h"
+#include "kernels/gradient_norm/gradient_norm.h"
 #include "kernels/newton_schulz/coefficients.h"
 #include "kernels/newton_schulz/matrix_checks.h"
-#include "optim/gradient_norm.h"
 
 namespace headwise {
 namespace {
