@@ -165,7 +165,7 @@ void Muon::StepUnguarded(ThreadPool& pool, double learning_rate_factor, double g
 
 std::vector<NamedTensor> Muon::State() const {
   std::vector<NamedTensor> state;
-  for (const Weight& w : weights_) state.push_back({"momentum/" + w.parameter.name, w.momentum});
+  for (const Weight& w : weights_) state.push_back({MomentumName(w.parameter.name), w.momentum});
   return state;
 }
 

@@ -23,6 +23,7 @@
 #include "kernels/cross_entropy/cuda.h"
 #include "kernels/elementwise/cuda.h"
 #include "kernels/embedding/cuda.h"
+#include "kernels/gradient_norm/cuda.h"
 #include "kernels/muon_step/cuda.h"
 #include "kernels/prepare_qkv/cuda.h"
 #include "kernels/rms_norm/cuda.h"
@@ -55,6 +56,7 @@
   X(TransformLogits, TransformLogits)               \
   X(ReduceHeadNormGradient, ReduceHeadNormGradient) \
   X(AdamWStep, AdamWStep)                           \
+  X(DecideStep, DecideStep)                         \
   X(MuonStep, MuonStep)
 
 namespace headwise {
