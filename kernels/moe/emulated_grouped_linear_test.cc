@@ -129,7 +129,7 @@ TYPED_TEST(EmulatedGroupedLinear, HasTheCpusBitsForAnyNumberOfRows) {
   ExpectCpuBits<TypeParam>({0, 257, 0}, 8, 16);
   ExpectCpuBits<TypeParam>({0, 0, 0}, 8, 16);
   ExpectCpuBits<TypeParam>({1}, 8, 16);
-  ExpectCpuBits<TypeParam>({600}, 3, 5);  // ten leaves of the bias's tree: two a warp
+  ExpectCpuBits<TypeParam>({1100}, 3, 5);  // 18 leaves of the bias's tree, padded to 32: 4 a warp
 }
 
 // As many tiles as there can be, and many experts to look through.
