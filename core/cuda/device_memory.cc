@@ -56,6 +56,10 @@ absl::Status CopyOnDevice(void* to, const void* from, std::int64_t bytes, CUstre
                     "cudaMemcpyAsync");
 }
 
+absl::Status FillOnDevice(void* to, unsigned char byte, std::int64_t bytes, CUstream_st* stream) {
+  return CudaStatus(cudaMemsetAsync(to, byte, bytes, stream), "cudaMemsetAsync");
+}
+
 absl::Status FillDevice(void* device, unsigned char byte, std::int64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
   HW_RETURN_IF_ERROR(Synchronize());

@@ -49,8 +49,9 @@ class DeviceMemory {
 absl::Status CopyToDevice(void* device, const void* host, std::int64_t bytes);
 absl::Status CopyToHost(void* host, const void* device, std::int64_t bytes);
 absl::Status FillDevice(void* device, unsigned char byte, std::int64_t bytes);
-// Within the device, by CUDA's own copy. Enqueued: does not wait, and can be captured.
+// Within the device, by CUDA's own copy and fill. Enqueued: do not wait, and can be captured.
 absl::Status CopyOnDevice(void* to, const void* from, std::int64_t bytes, CUstream_st* stream);
+absl::Status FillOnDevice(void* to, unsigned char byte, std::int64_t bytes, CUstream_st* stream);
 
 // DeviceArray<T>: DeviceMemory as elements.
 template <typename T>

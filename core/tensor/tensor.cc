@@ -112,7 +112,7 @@ Tensor Tensor::Clone() const {
 void Tensor::CheckAccess(DType dtype) const {
   HW_CHECK(defined_) << "data of an undefined tensor";
   HW_CHECK_EQ(dtype_, dtype) << "element type of tensor " << ToString(shape_);
-  HW_CHECK(device_ == Device::kCpu) << "data of a tensor on device " << device_;
+  HW_CHECK(device_ != Device::kMeta) << "data of a tensor on device " << device_;
 }
 
 }  // namespace headwise

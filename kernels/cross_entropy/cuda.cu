@@ -4,6 +4,7 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "core/dtype/bf16.h"
+#include "kernels/common/cuda/block_tree.cuh"
 #include "kernels/common/cuda/fp32.cuh"
 #include "kernels/common/cuda/map_rows.cuh"
 #include "kernels/common/cuda/math.cuh"
@@ -109,6 +110,14 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
+__global__ void __launch_bounds__(kBlockTreeThreads)
+    SumLossesKernel(const float* losses, std::int64_t count, double* sum) {
+  HW_SHARED(double, of_warps, kBlockTreeWarps);
+  const double total = BlockTree(
+      count, of_warps, [&](std::int64_t i) { return static_cast<double>(LoadGlobal(losses + i)); });
+  if (threadIdx.x == 0) StoreGlobal(sum, total);
+}
+
 template <bool kCapped>
 struct TransformBody {
   static constexpr bool kFlattens = true;
@@ -177,6 +186,13 @@ absl::Status TransformLogits(const LogitTransform& op, RowSpan<const float> z,
   HW_CHECK(op.cap >= 0) << "cap " << op.cap;
   return op.cap > 0 ? Transform<true>(op, z, logits, stream)
                     : Transform<false>(op, z, logits, stream);
+}
+
+absl::Status SumLosses(absl::Span<const float> losses, double* sum, CUstream_st* stream) {
+  HW_CHECK(sum != nullptr) << "sum";
+  HW_LAUNCH(SumLossesKernel, 1, kBlockTreeThreads, 0, stream, losses.data(),
+            static_cast<std::int64_t>(losses.size()), sum);
+  return LaunchStatus("SumLosses");
 }
 
 #define HEADWISE_INSTANTIATE(T)                                                                 \

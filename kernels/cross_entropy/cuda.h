@@ -3,21 +3,22 @@
 //   headwise::cuda            by nvcc, for the GPU (//kernels/cross_entropy:cuda)
 //   headwise::cuda_emulated   by the host compiler, on the CPU (:cuda_emulated)
 //
-// Both return the bits of cross_entropy.h, in one launch, a warp a row. A launcher enqueues on
-// `stream` and returns; it never allocates and never waits, so that a launch can be captured in a
-// CUDA graph. Without elements nothing is launched. Losses are added up on the host: copy them
-// there, and SumLosses().
+// Both return the bits of cross_entropy.h, in one launch each: of the loss and of the transform a
+// warp a row, of the losses' sum one block. A launcher enqueues on `stream` and returns; it never
+// allocates and never waits, so that a launch can be captured in a CUDA graph. Without elements
+// nothing is launched, but for the sum.
 //
 //   HW_RETURN_IF_ERROR(cuda::CrossEntropy<BFloat16>(
 //       {.cap = 20.0}, z, targets, 1.0 / tokens, losses, dz, first_bad_target, stream));
+//   HW_RETURN_IF_ERROR(cuda::SumLosses(losses, sum, stream));
 //
 // Traffic: z is read three times, for the largest logit, for the sum and for the gradient (twice
 // for the loss alone), and dz written once. Rows that start on multiples of two elements move in
-// pairs.
+// pairs. The sum reads each loss once.
 //
 // On sm_90a, the largest of fp32 and bf16 gradients: CrossEntropyKernel 31 registers, with a cap
-// 38; TransformLogits (MapRowsKernel) 25; no shared memory, no spills. No CUDA header is included
-// here.
+// 38; TransformLogits (MapRowsKernel) 25; SumLossesKernel 28 and 128 bytes of static shared memory;
+// no other shared memory, no spills. No CUDA header is included here.
 #ifndef HEADWISE_KERNELS_CROSS_ENTROPY_CUDA_H_
 #define HEADWISE_KERNELS_CROSS_ENTROPY_CUDA_H_
 
@@ -39,6 +40,8 @@ struct CUstream_st;
 // synchronisation: still all ones means that there was none. Shapes and the cap are checked here,
 // as there. kInvalidArgument for a grid of more than 2^31 - 1 blocks, kInternal with CUDA's message
 // if a launch fails.
+//
+// *sum (out) in device memory is the sum of the losses, 0 without any.
 #define HW_DECLARE_LAUNCHERS                                                           \
   template <typename T>                                                                \
   absl::Status CrossEntropy(const LogitTransform& op, RowSpan<const float> z,          \
@@ -46,7 +49,8 @@ struct CUstream_st;
                             absl::Span<float> losses, RowSpan<T> dz,                   \
                             std::uint64_t* first_bad_target, CUstream_st* stream);     \
   absl::Status TransformLogits(const LogitTransform& op, RowSpan<const float> z,       \
-                               RowSpan<float> logits, CUstream_st* stream);
+                               RowSpan<float> logits, CUstream_st* stream);            \
+  absl::Status SumLosses(absl::Span<const float> losses, double* sum, CUstream_st* stream);
 namespace headwise::cuda {
 HW_DECLARE_LAUNCHERS
 }  // namespace headwise::cuda

@@ -3,6 +3,7 @@
 // targets outside the vocabulary are found.
 #include "kernels/common/testing/emulated.h"
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -157,6 +158,45 @@ TYPED_TEST(EmulatedCrossEntropy, TargetsOutsideTheVocabularyAreLeftOutAndReporte
       EXPECT_TRUE(SameBits(p.losses.at(0, t), before.losses.at(0, t)));
     }
     ExpectSameBits<TypeParam>(p.dz.view().Rows(10, 23), right.dz.view().Rows(10, 23), "others");
+  }
+}
+
+// Magnitudes so far apart that the order of additions shows.
+void ExpectTheCpusSum(std::int64_t count, const emulation::Options& order) {
+  TestMatrix<float> losses(1, count, Layout::kStrided);
+  Fill(losses, count, 6.0);
+  for (std::int64_t i = 0; i < count; ++i) {
+    losses.at(0, i) = std::ldexp(losses.at(0, i), static_cast<int>(i * 7 % 50));
+  }
+  const absl::Span<const float> values(losses.view().data, static_cast<std::size_t>(count));
+  double sum = std::numeric_limits<double>::quiet_NaN();
+  emulation::Session session(order);
+  AddArray(session, "losses", values);
+  session.AddRegion("sum", &sum, sizeof(sum), emulation::Access::kReadWrite);
+  ASSERT_EQ(cuda_emulated::SumLosses(values, &sum, nullptr), absl::OkStatus());
+  EXPECT_TRUE(SameBits(sum, SumLosses(values))) << count << " losses: " << sum;
+}
+
+TEST(EmulatedSumLosses, HasTheCpusBits) {
+  for (const emulation::Options& order : kThreadOrders) {
+    for (const std::int64_t count : kOddSizes) ExpectTheCpusSum(count, order);
+    for (const std::int64_t count : {127, 128, 129, 513, 2047, 2048, 2049, 4097, 16384, 40001}) {
+      ExpectTheCpusSum(count, order);
+    }
+  }
+}
+
+TEST(EmulatedSumLosses, ForSanitizersHasTheCpusBits) { ExpectTheCpusSum(3001, kThreadOrders[2]); }
+
+TEST(EmulatedSumLosses, KeepsTheSignOfZeroAndNan) {
+  for (const float value : {-0.0f, 0.0f, std::numeric_limits<float>::quiet_NaN(),
+                            std::numeric_limits<float>::infinity()}) {
+    for (const std::int64_t count : {1, 2, 3, 4, 300}) {
+      const std::vector<float> losses(count, value);
+      double sum = 1;
+      ASSERT_EQ(cuda_emulated::SumLosses(losses, &sum, nullptr), absl::OkStatus());
+      EXPECT_TRUE(SameBits(sum, SumLosses(losses))) << count << " of " << value << ": " << sum;
+    }
   }
 }
 

@@ -67,6 +67,7 @@ class ArrowsLintTest(unittest.TestCase):
             ("kernels/gemm/gemm.cc", "core/tensor/tensor.h"),
             ("kernels/gemm/gemm.cc", "kernels/common/simd.h"),
             ("kernels/muon_step/muon_step.h", "kernels/newton_schulz/newton_schulz.h"),
+            ("kernels/launchers/launchers.h", "kernels/adamw/cuda.h"),
             ("model/decoder.h", "optim/muon.h"),
             ("tests/golden_test.cc", "tools/plot.h"),
             ("core/base/check.h", "absl/status/status.h"),
@@ -80,6 +81,7 @@ class ArrowsLintTest(unittest.TestCase):
             ("model/decoder.cc", "tools/plot.h"),
             ("tools/plot.cc", "tests/golden.h"),
             ("kernels/newton_schulz/cpu.cc", "kernels/muon_step/muon_step.h"),
+            ("kernels/adamw/adamw.cc", "kernels/launchers/launchers.h"),
             ("kernels/common/simd.h", "kernels/gemm/gemm.h"),
         ]
         for path, target in forbidden:

@@ -58,6 +58,9 @@ absl::Status FillDevice(void* device, unsigned char byte, std::int64_t bytes) {
   if (bytes > 0) std::memset(device, byte, bytes);
   return absl::OkStatus();
 }
+absl::Status FillOnDevice(void* to, unsigned char byte, std::int64_t bytes, CUstream_st*) {
+  return FillDevice(to, byte, bytes);
+}
 
 void CudaStream::Destroy::operator()(CUstream_st* stream) const { delete stream; }
 void CudaEvent::Destroy::operator()(CUevent_st* event) const { delete event; }
