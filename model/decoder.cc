@@ -11,8 +11,11 @@
 #include "core/base/status_macros.h"
 #include "core/rope/rotary_scaling.h"
 #include "core/rope/rotary_table.h"
-#include "kernels/attention/cuda.h"
+#include "kernels/launchers/emulated.h"
 #include "model/config.h"
+#include "model/decoder_options.h"
+#include "model/gpu/batch.h"
+#include "model/gpu/tensors.h"
 #include "model/kv_cache.h"
 #include "model/layer.h"
 #include "model/norm_site.h"
@@ -36,10 +39,13 @@ class DecoderImpl final : public Decoder {
   const std::vector<Parameter*>& parameters() override { return store_.parameters(); }
 
   void Initialize(std::uint64_t seed) override;
-  void WeightsChanged(ThreadPool& pool) override { store_.RefreshCopies(Context(pool)); }
+  void WeightsChanged(ThreadPool& pool) override { store_.RefreshCopies(Context(&pool)); }
   double ForwardBackward(const TokenBatch& batch, double loss_scale, ThreadPool& pool) override;
   double Loss(const TokenBatch& batch, ThreadPool& pool) override;
   double auxiliary_loss() const override { return auxiliary_loss_; }
+  void EnqueueForwardBackward(const GpuBatch& batch, double loss_scale) override;
+  void EnqueueLoss(const GpuBatch& batch) override;
+  std::int64_t activation_allocations() const override { return storage_.allocations(); }
   std::int64_t peak_activation_bytes() const override { return storage_.peak_bytes_in_use(); }
   std::int64_t weight_copy_bytes() const override { return store_.copy_bytes(); }
   absl::StatusOr<std::unique_ptr<KvCache>> NewCache(std::int64_t rows,
@@ -48,30 +54,54 @@ class DecoderImpl final : public Decoder {
                 ThreadPool& pool) override;
 
  private:
-  OpContext Context(ThreadPool& pool) {
+  // A batch as embedding, layers and head take it.
+  struct Pass {
+    ops::TokenIds inputs, targets;
+    SequenceInfo sequence;
+  };
+
+  OpContext Context(ThreadPool* pool) {
     return {.device = options_.device,
             .compute = options_.compute,
             .gemm = options_.gemm,
-            .kernels = options_.kernels,
-            .pool = &pool,
+            .launchers = Launchers(),
+            .gpu = options_.gpu,
+            .rotary = {.cos = ElementsOrNull(rotary_cos_), .sin = ElementsOrNull(rotary_sin_)},
+            .pool = pool,
             .storage = &storage_,
             .sharding = options_.sharding};
   }
-  // Idle memory of other shapes would add to the peak.
+  const KernelLaunchers* Launchers() const {
+    if (options_.device == Device::kCuda) return options_.launchers;
+    return options_.kernels == Kernels::kCudaEmulated ? &EmulatedLaunchers() : nullptr;
+  }
+  static const float* ElementsOrNull(const Tensor& tensor) {
+    return tensor.defined() ? tensor.data<float>() : nullptr;
+  }
+  // Idle memory of other shapes would add to the peak; on a GPU graphs may use it.
   void TrimUnlessTokens(std::int64_t tokens) {
-    if (tokens != last_tokens_) storage_.Trim();
+    if (tokens != last_tokens_ && options_.device != Device::kCuda) storage_.Trim();
     last_tokens_ = tokens;
   }
   void CheckBatch(const TokenBatch& batch) const;
-  // What every pass begins with: the batch as layers take it.
-  SequenceInfo BeginPass(const TokenBatch& batch, double loss_scale);
-  ops::TokenIds Inputs(const TokenBatch& batch) const;
-  ops::TokenIds Targets(const TokenBatch& batch) const;
+  // What every pass begins with.
+  Pass BeginPass(const TokenBatch& batch, double loss_scale);
+  Pass BeginPass(const GpuBatch& batch, double loss_scale);
+  OpContext ContextOf(const GpuBatch& batch);
+  // The passes. *loss as of ops::SumLosses.
+  void RunLoss(const OpContext& ctx, const Pass& pass, double* loss);
+  void RunForwardBackward(const OpContext& ctx, const Pass& pass, double* loss);
+  // The batch in memory of the GPU that is kept for this.
+  const GpuBatch& UploadBatch(const TokenBatch& batch);
+  static double LossOf(const GpuBatch& batch);
   std::vector<Parameter*> OwnParameters() const;
+  void UploadRotaryTable();
 
   ModelConfig config_;
   DecoderOptions options_;
   std::optional<RotaryTable> rotary_;  // where some layer rotates
+  Tensor rotary_cos_, rotary_sin_;     // its values on a GPU
+  std::optional<GpuBatch> batch_;      // UploadBatch()
   StoragePool storage_;
   std::int64_t last_tokens_ = 0;
   double auxiliary_loss_ = 0;
@@ -129,11 +159,27 @@ DecoderImpl::DecoderImpl(const ModelConfig& config, const DecoderOptions& option
     : config_(config),
       options_(options),
       rotary_(std::move(rotary)),
-      store_(options.compute, options.device, options.sharding),
+      storage_(options.device == Device::kCuda ? StoragePool(Device::kCuda, BlocksOf(*options.gpu))
+                                               : StoragePool()),
+      store_(options.compute, options.device, options.sharding, options.gpu),
       embedding_(MakeEmbedding(config, store_)),
       embedding_norm_(config.embedding_norm(), "embedding_norm", {{"N", config.dim()}}, store_),
       layers_(MakeLayers(config, rotary_.has_value() ? &*rotary_ : nullptr, store_)),
-      head_(config, embedding_, store_) {}
+      head_(config, embedding_, store_) {
+  if (options.device == Device::kCuda && rotary_.has_value()) UploadRotaryTable();
+}
+
+void DecoderImpl::UploadRotaryTable() {
+  const Shape shape = {rotary_->length(), rotary_->rotary_dim() / 2};
+  const auto upload = [&](const float* values) {
+    Tensor tensor = EmptyOnGpu(*options_.gpu, shape, DType::kF32);
+    const absl::Status uploaded = options_.gpu->Upload(tensor.raw_data(), values, tensor.bytes());
+    HW_CHECK(uploaded.ok()) << uploaded;
+    return tensor;
+  };
+  rotary_cos_ = upload(rotary_->Cos(0));
+  rotary_sin_ = upload(rotary_->Sin(0));
+}
 
 void DecoderImpl::Initialize(std::uint64_t seed) {
   store_.Initialize(seed);
@@ -150,30 +196,60 @@ void DecoderImpl::CheckBatch(const TokenBatch& batch) const {
   }
 }
 
-SequenceInfo DecoderImpl::BeginPass(const TokenBatch& batch, double loss_scale) {
+DecoderImpl::Pass DecoderImpl::BeginPass(const TokenBatch& batch, double loss_scale) {
   CheckBatch(batch);
   TrimUnlessTokens(static_cast<std::int64_t>(batch.inputs.size()));
   auxiliary_loss_ = 0;
-  SequenceInfo sequence = {.positions = {.values = batch.positions},
-                           .segments = batch.segments,
-                           .loss_scale = {.value = loss_scale},
-                           .auxiliary_loss = &auxiliary_loss_};
+  Pass pass = {.inputs = {.ids = batch.inputs},
+               .targets = {.ids = batch.targets},
+               .sequence = {.positions = {.values = batch.positions},
+                            .segments = batch.segments,
+                            .loss_scale = {.value = loss_scale},
+                            .auxiliary_loss = &auxiliary_loss_}};
   if (options_.sharding != nullptr) {
     options_.sharding->checker().BeginPass();
-    sequence.positions.layout = options_.sharding->inputs().positions;
-    sequence.loss_scale.layout = options_.sharding->inputs().loss_scale;
+    const Sharding::Inputs& inputs = options_.sharding->inputs();
+    pass.inputs.layout = inputs.tokens;
+    pass.targets.layout = inputs.targets;
+    pass.sequence.positions.layout = inputs.positions;
+    pass.sequence.loss_scale.layout = inputs.loss_scale;
   }
-  return sequence;
+  return pass;
 }
 
-ops::TokenIds DecoderImpl::Inputs(const TokenBatch& batch) const {
-  if (options_.sharding == nullptr) return {.ids = batch.inputs};
-  return {.ids = batch.inputs, .layout = options_.sharding->inputs().tokens};
+DecoderImpl::Pass DecoderImpl::BeginPass(const GpuBatch& batch, double loss_scale) {
+  const absl::Status cleared = batch.ClearFaults();
+  HW_CHECK(cleared.ok()) << cleared;
+  return {.inputs = {.ids = batch.inputs()},
+          .targets = {.ids = batch.targets()},
+          .sequence = {.positions = {.values = batch.positions()},
+                       .segments = batch.segments(),
+                       .loss_scale = {.value = loss_scale}}};
 }
 
-ops::TokenIds DecoderImpl::Targets(const TokenBatch& batch) const {
-  if (options_.sharding == nullptr) return {.ids = batch.targets};
-  return {.ids = batch.targets, .layout = options_.sharding->inputs().targets};
+OpContext DecoderImpl::ContextOf(const GpuBatch& batch) {
+  HW_CHECK(options_.device == Device::kCuda)
+      << "a batch on a GPU for a decoder on " << options_.device;
+  OpContext ctx = Context(nullptr);
+  ctx.faults = batch.faults();
+  return ctx;
+}
+
+const GpuBatch& DecoderImpl::UploadBatch(const TokenBatch& batch) {
+  if (!batch_.has_value() || !batch_->Fits(batch)) {
+    batch_.emplace(*options_.gpu,
+                   GpuBatch::Size{.tokens = static_cast<std::int64_t>(batch.inputs.size()),
+                                  .segments = static_cast<std::int64_t>(batch.segments.size())});
+  }
+  const absl::Status uploaded = batch_->Upload(batch);
+  HW_CHECK(uploaded.ok()) << uploaded;
+  return *batch_;
+}
+
+double DecoderImpl::LossOf(const GpuBatch& batch) {
+  const absl::StatusOr<double> loss = batch.ReadLoss();
+  HW_CHECK(loss.ok()) << loss.status();
+  return *loss;
 }
 
 std::vector<Parameter*> DecoderImpl::OwnParameters() const {
@@ -184,20 +260,47 @@ std::vector<Parameter*> DecoderImpl::OwnParameters() const {
   return own;
 }
 
+void DecoderImpl::EnqueueLoss(const GpuBatch& batch) {
+  RunLoss(ContextOf(batch), BeginPass(batch, 0), batch.loss());
+}
+
+void DecoderImpl::EnqueueForwardBackward(const GpuBatch& batch, double loss_scale) {
+  RunForwardBackward(ContextOf(batch), BeginPass(batch, loss_scale), batch.loss());
+}
+
 double DecoderImpl::Loss(const TokenBatch& batch, ThreadPool& pool) {
-  const SequenceInfo sequence = BeginPass(batch, 0);
-  const OpContext ctx = Context(pool);
-  const Tensor looked_up = ops::Embedding(ctx, Inputs(batch), embedding_.parameter->value);
-  Tensor h = embedding_norm_.Forward(ctx, ops::Cross(ctx, "embedding.out", looked_up));
-  for (const Layer& layer : layers_) h = layer.Forward(ctx, h, sequence, nullptr);
-  return head_.Loss(ctx, h, Targets(batch), sequence.loss_scale, nullptr);
+  if (options_.device == Device::kCuda) {
+    const GpuBatch& on_gpu = UploadBatch(batch);
+    EnqueueLoss(on_gpu);
+    return LossOf(on_gpu);
+  }
+  double loss = 0;
+  RunLoss(Context(&pool), BeginPass(batch, 0), &loss);
+  return loss;
 }
 
 double DecoderImpl::ForwardBackward(const TokenBatch& batch, double loss_scale, ThreadPool& pool) {
-  const SequenceInfo sequence = BeginPass(batch, loss_scale);
-  const OpContext ctx = Context(pool);
+  if (options_.device == Device::kCuda) {
+    const GpuBatch& on_gpu = UploadBatch(batch);
+    EnqueueForwardBackward(on_gpu, loss_scale);
+    return LossOf(on_gpu);
+  }
+  double loss = 0;
+  RunForwardBackward(Context(&pool), BeginPass(batch, loss_scale), &loss);
+  return loss;
+}
+
+void DecoderImpl::RunLoss(const OpContext& ctx, const Pass& pass, double* loss) {
+  const Tensor looked_up = ops::Embedding(ctx, pass.inputs, embedding_.parameter->value);
+  Tensor h = embedding_norm_.Forward(ctx, ops::Cross(ctx, "embedding.out", looked_up));
+  for (const Layer& layer : layers_) h = layer.Forward(ctx, h, pass.sequence, nullptr);
+  head_.Loss(ctx, h, pass.targets, pass.sequence.loss_scale, loss, nullptr);
+}
+
+void DecoderImpl::RunForwardBackward(const OpContext& ctx, const Pass& pass, double* loss) {
+  const SequenceInfo& sequence = pass.sequence;
   Tensor embedded = ops::Cross(ctx, "embedding.out",
-                               ops::Embedding(ctx, Inputs(batch), embedding_.parameter->value));
+                               ops::Embedding(ctx, pass.inputs, embedding_.parameter->value));
   Tensor h = embedding_norm_.Forward(ctx, embedded);
   if (!embedding_norm_.present()) embedded = Tensor();
   std::vector<Layer::Saved> saved(layers_.size());
@@ -206,7 +309,7 @@ double DecoderImpl::ForwardBackward(const TokenBatch& batch, double loss_scale, 
   }
 
   Tensor dh;
-  const double loss = head_.Loss(ctx, h, Targets(batch), sequence.loss_scale, &dh);
+  head_.Loss(ctx, h, pass.targets, sequence.loss_scale, loss, &dh);
   if (options_.sharding != nullptr) options_.sharding->checker().EnterBackward();
   h = Tensor();
   for (std::size_t l = layers_.size(); l-- > 0;) {
@@ -216,18 +319,17 @@ double DecoderImpl::ForwardBackward(const TokenBatch& batch, double loss_scale, 
   Tensor& gradient = embedding_.parameter->gradient;
   const Tensor& table = embedding_.parameter->value;
   if (!config_.tied_head()) {
-    ops::EmbeddingBackward(ctx, Inputs(batch), table, dh, gradient);
+    ops::EmbeddingBackward(ctx, pass.inputs, table, dh, gradient);
   } else {
     // The head has written its part.
     Tensor looked_up = ctx.Empty(gradient.shape(), ctx.master());
-    ops::EmbeddingBackward(ctx, Inputs(batch), table, dh, looked_up);
+    ops::EmbeddingBackward(ctx, pass.inputs, table, dh, looked_up);
     ops::AddMasterInPlace(ctx, gradient, looked_up);
   }
   if (options_.sharding != nullptr) {
     NoteGradients(options_.sharding, OwnParameters());
     options_.sharding->checker().Finish();
   }
-  return loss;
 }
 
 absl::StatusOr<std::unique_ptr<KvCache>> DecoderImpl::NewCache(std::int64_t rows,
@@ -240,6 +342,9 @@ absl::StatusOr<std::unique_ptr<KvCache>> DecoderImpl::NewCache(std::int64_t rows
   }
   if (options_.sharding != nullptr) {
     return absl::UnimplementedError("decoding runs on one rank: no cache with layouts");
+  }
+  if (options_.device == Device::kCuda) {
+    return absl::UnimplementedError("a cache is on cpu and meta devices, not on cuda");
   }
   if (options_.compute == DType::kF64) {
     return absl::InvalidArgumentError("no cache in double precision: it is for gradient tests");
@@ -292,7 +397,7 @@ Tensor DecoderImpl::Extend(KvCache& cache, absl::Span<const std::vector<std::int
     HW_CHECK_LE(cache.length(r) + count, cache.max_tokens()) << "row " << r << " of the cache";
     if (count > 0) active.push_back(r);
   }
-  const OpContext ctx = Context(pool);
+  const OpContext ctx = Context(&pool);
   Tensor out = Tensor::Zeros({rows, config_.vocab_size()}, DType::kF32, options_.device);
   if (active.empty()) return out;
 
@@ -327,32 +432,7 @@ Tensor DecoderImpl::Extend(KvCache& cache, absl::Span<const std::vector<std::int
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(const ModelConfig& config,
                                                          const DecoderOptions& options) {
   HW_RETURN_IF_ERROR(ValidateModelConfig(config));
-  if (options.compute != DType::kF32 && options.compute != DType::kBF16 &&
-      options.compute != DType::kF64) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("activations cannot be ", Name(options.compute), ": F32, BF16 or F64"));
-  }
-  if (options.compute == DType::kF64 && options.gemm != GemmBackend::kContract) {
-    return absl::InvalidArgumentError("double precision needs the contract GEMM");
-  }
-  if (options.compute == DType::kF64 && options.kernels == Kernels::kCudaEmulated) {
-    return absl::InvalidArgumentError(
-        "double precision has no CUDA kernels to emulate: use F32 or BF16");
-  }
-  if (config.attention().unfused_qkv() && options.kernels == Kernels::kCudaEmulated) {
-    return absl::InvalidArgumentError(
-        "attention.unfused_qkv: found true, expected false with emulated CUDA kernels, which are "
-        "fused");
-  }
-  if (config.attention().head_dim() > kMostCudaHeadDim &&
-      options.kernels == Kernels::kCudaEmulated) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("attention.head_dim: found ", config.attention().head_dim(),
-                     ", expected at most ", kMostCudaHeadDim, " with CUDA kernels"));
-  }
-  if (options.device == Device::kCuda) {
-    return absl::UnimplementedError("the decoder runs on cpu and meta devices, not on cuda");
-  }
+  HW_RETURN_IF_ERROR(CheckDecoderOptions(config, options));
   const ModelConfig resolved = ResolveModelConfig(config);
   std::optional<RotaryTable> rotary;
   const RopeConfig& rope = resolved.attention().rope();

@@ -14,7 +14,9 @@
 // Owns its parameters, which are zero until initialised or loaded. Master weights and gradients are
 // fp32 (double for gradient tests, whose options.compute is kF64); activations are options.compute.
 // With Device::kMeta nothing is allocated or computed: shapes and dtypes are checked, which works
-// for any size, and losses are 0. Not thread-safe; the pool's threads are used inside a call only.
+// for any size, and losses are 0. With Device::kCuda all tensors are in the memory of a GPU, and
+// kernels and products run there (core/cuda/gpu.h; model/gpu/tensors.h copies parameters from and
+// to the host). Not thread-safe; the pool's threads are used inside a call only.
 // The number of threads changes no bit.
 #ifndef HEADWISE_MODEL_DECODER_H_
 #define HEADWISE_MODEL_DECODER_H_
@@ -26,36 +28,37 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/cuda/gpu.h"
 #include "core/proto/config.pb.h"
 #include "core/tensor/tensor.h"
 #include "kernels/attention/attention.h"
 #include "kernels/common/thread_pool.h"
 #include "kernels/cross_entropy/cross_entropy.h"  // kIgnoredTarget
 #include "kernels/gemm/gemm.h"
+#include "kernels/launchers/launchers.h"
 #include "model/ops.h"
 #include "model/sharding.h"
+#include "model/token_batch.h"
 #include "optim/parameter.h"
 
 namespace headwise {
 
-// Tokens of one forward pass, sequences laid end to end. Positions count from the start of each
-// document; a segment is a document (or the part of it that a sequence holds).
-struct TokenBatch {
-  std::vector<std::int32_t> inputs;        // [T]
-  std::vector<std::int32_t> targets;       // [T], kIgnoredTarget where there is none
-  std::vector<std::int64_t> positions;     // [T]
-  std::vector<AttentionSegment> segments;  // cover [0, T) in order
-};
-
 struct DecoderOptions {
   DType compute = DType::kF32;  // kF32 or kBF16; kF64 for gradient tests (contract GEMM only)
   GemmBackend gemm = GemmBackend::kOneDnn;
-  Device device = Device::kCpu;     // kCpu or kMeta
-  Kernels kernels = Kernels::kCpu;  // kCudaEmulated: not with kF64, unfused_qkv, wide heads
+  Device device = Device::kCpu;
+  // On the CPU. kCudaEmulated: not with kF64, unfused_qkv, wide heads.
+  Kernels kernels = Kernels::kCpu;
+  // On kCuda: the GPU whose memory holds all tensors, and launchers of its kernels. Not owned; must
+  // outlive the decoder. Not with kF64, unfused_qkv, wide heads, experts, sharding.
+  Gpu* gpu = nullptr;
+  const KernelLaunchers* launchers = nullptr;
   // Not null: this decoder is one rank's share of a model (model/sharding.h). Not owned; must
   // outlive the decoder. Mistakes of the plan are noted in its checker.
   Sharding* sharding = nullptr;
 };
+
+class GpuBatch;  // model/gpu/batch.h
 
 // Keys and values of the tokens seen so far, for a batch of rows that may differ in length.
 class KvCache;
@@ -88,6 +91,13 @@ class Decoder {
   // The sum of the batch's token losses, of this rank's tokens; no gradients.
   virtual double Loss(const TokenBatch& batch, ThreadPool& pool) = 0;
 
+  // On Device::kCuda: enqueue these two passes over a batch that is there, which writes its loss and
+  // faults; they can be captured after a pass over as many tokens was enqueued once, which takes the
+  // memory. A graph has the loss_scale of its capture. Memory is kept, whatever the sizes of later
+  // passes, so that graphs can be launched as long as the decoder lives.
+  virtual void EnqueueForwardBackward(const GpuBatch& batch, double loss_scale) = 0;
+  virtual void EnqueueLoss(const GpuBatch& batch) = 0;
+
   // Of the last ForwardBackward or Loss: the routers' auxiliary losses, weighted and times the
   // tokens, so that loss_scale * (loss + auxiliary_loss) is what the gradients are of. 0 without
   // BALANCING_AUXILIARY_LOSS.
@@ -95,6 +105,8 @@ class Decoder {
 
   // The most memory that activations have taken at once, so far; on kMeta, would have taken.
   virtual std::int64_t peak_activation_bytes() const = 0;
+  // How often memory for activations was taken from the device, because none was idle.
+  virtual std::int64_t activation_allocations() const = 0;
   // Memory of the low-precision weights that products read besides the parameters.
   virtual std::int64_t weight_copy_bytes() const = 0;
 

@@ -17,8 +17,8 @@
 //
 // Three dtypes occur. The *compute dtype* stores activations and the copies of weights that matrix
 // products read: kF32, kBF16, or kF64 (gradient tests). The *master dtype* holds weights,
-// gradients, softmax statistics and logits: kF64 for kF64, else kF32. Tokens and positions are
-// spans on the host. Formulas and orders of operations are the kernels' (kernels/*/*.h).
+// gradients, softmax statistics and logits: kF64 for kF64, else kF32. Tokens, positions
+// and segments are spans on the host, on kCuda of device memory, which ops pass on and never read. Formulas and orders of operations are the kernels' (kernels/*/*.h).
 //
 // Shape letters: T tokens, N width, K in_features, V vocabulary, H query heads, G kv heads, D
 // head_dim, F ffn width, E experts, k experts of a token.
@@ -30,6 +30,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "core/cuda/gpu.h"
 #include "core/parallel/layout_type.h"
 #include "core/tensor/tensor.h"
 #include "kernels/attention/attention.h"
@@ -37,32 +38,47 @@
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/elementwise/residual_gate.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/launchers/launchers.h"
 #include "kernels/moe/grouping.h"
 #include "kernels/moe/router.h"
 #include "kernels/prepare_qkv/prepare_qkv.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/swiglu/swiglu.h"
+#include "model/ops/fault.h"
 #include "model/sharding.h"
 #include "model/storage_pool.h"
 
 namespace headwise {
 
-// Which implementation of a kernel family runs on tensors in CPU memory. The bits are the same.
+// Which implementation of a kernel family runs on tensors in CPU memory. The bits are the same. In an
+// OpContext: its launchers.
 enum class Kernels {
   kCpu,
   // Where a family has CUDA kernels, these, on the CPU (kernels/emulation): prepare_qkv, fused; RMS
   // norm, elementwise, gates, SwiGLU; attention; embedding; cross-entropy of logits that lie on one
-  // rank. For tests and for developing kernels: slower, and every access is checked.
+  // rank; biases' gradients. For tests and for developing kernels: slower, and every access is checked.
   kCudaEmulated,
 };
 
-// Where and how ops run. Cheap to copy.
+// A rotary table's values in the memory of a GPU.
+struct RotaryOnGpu {
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+};
+
+// Where and how ops run. Cheap to copy. On Device::kCuda ops enqueue their work on the stream of the
+// GPU and return; it can be captured if the storage has what it takes. An error of the GPU fails an
+// HW_CHECK.
 struct OpContext {
   Device device = Device::kCpu;
   DType compute = DType::kF32;
   GemmBackend gemm = GemmBackend::kOneDnn;
-  Kernels kernels = Kernels::kCpu;
-  ThreadPool* pool = nullptr;      // not owned; may be null on kMeta only
+  const KernelLaunchers* launchers = nullptr;  // of CUDA kernels; null: kernels of the CPU
+  // kCuda only: the GPU, words for faults there [ops::kFaults], the table of layers that rotate.
+  Gpu* gpu = nullptr;
+  std::uint64_t* faults = nullptr;
+  RotaryOnGpu rotary;
+  ThreadPool* pool = nullptr;      // not owned; on the CPU not null
   StoragePool* storage = nullptr;  // not owned; null: every result is a fresh allocation
   Sharding* sharding = nullptr;    // not owned; null: one rank, no layouts
 
@@ -166,6 +182,10 @@ struct AttentionOutput {
 AttentionOutput Attention(const OpContext& ctx, const headwise::Attention& op,
                           absl::Span<const AttentionSegment> segments, const Qkv& qkv,
                           const Tensor& sinks, bool keep_statistics);
+// Fails, naming `op`, unless every one of the rows of queries lies in exactly one of the segments,
+// in order, and their keys in the rows of keys. What the ops check where segments are on the host.
+void CheckSegments(const char* op, absl::Span<const AttentionSegment> segments,
+                   std::int64_t queries, std::int64_t keys);
 // Overwrites d_sinks [H] master (null without sinks).
 Qkv AttentionBackward(const OpContext& ctx, const headwise::Attention& op,
                       absl::Span<const AttentionSegment> segments, const Qkv& qkv,
@@ -306,8 +326,9 @@ struct HeadLoss {
 HeadLoss LinearCrossEntropy(const OpContext& ctx, const LogitTransform& op, const Tensor& x,
                             const Tensor& weight, const TokenIds& targets, const LossScale& scale,
                             bool backward);
-// Of this rank's tokens: adjacent-pair tree in double; 0 on kMeta.
-double SumLosses(const OpContext& ctx, const Tensor& losses);
+// *sum <- the sum of this rank's losses: adjacent-pair tree in double; 0 on kMeta. On kCuda it is in
+// device memory.
+void SumLosses(const OpContext& ctx, const Tensor& losses, double* sum);
 // z <- transformed logits; kF32 only. For decoding, which has no layouts.
 void TransformLogitsInPlace(const OpContext& ctx, const LogitTransform& op, const Tensor& z);
 

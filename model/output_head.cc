@@ -17,20 +17,20 @@ Tensor OutputHead::Logits(const OpContext& ctx, const Tensor& h) const {
   return z;
 }
 
-double OutputHead::Loss(const OpContext& ctx, const Tensor& h, const ops::TokenIds& targets,
-                        const ops::LossScale& scale, Tensor* dh) const {
+void OutputHead::Loss(const OpContext& ctx, const Tensor& h, const ops::TokenIds& targets,
+                      const ops::LossScale& scale, double* loss, Tensor* dh) const {
   const ModuleScope scope(ctx.sharding, "head");
   const Tensor x = ops::Cross(ctx, "in", norm_.Forward(ctx, h));
-  const ops::HeadLoss loss =
+  const ops::HeadLoss head =
       ops::LinearCrossEntropy(ctx, transform_, x, weight_.compute, targets, scale, dh != nullptr);
   if (dh != nullptr) {
-    ops::LinearBackwardWeight(ctx, loss.dz, x, weight_.parameter->gradient);
+    ops::LinearBackwardWeight(ctx, head.dz, x, weight_.parameter->gradient);
     const Tensor dx =
-        ops::CrossBackward(ctx, "in", ops::LinearBackwardInput(ctx, loss.dz, weight_.compute));
+        ops::CrossBackward(ctx, "in", ops::LinearBackwardInput(ctx, head.dz, weight_.compute));
     *dh = norm_.Backward(ctx, h, dx);
     ops::NoteDual(ctx, *dh, h);
   }
-  return ops::SumLosses(ctx, loss.losses);
+  ops::SumLosses(ctx, head.losses, loss);
 }
 
 }  // namespace headwise

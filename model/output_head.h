@@ -25,11 +25,11 @@ class OutputHead {
   // Transformed logits [T, V] of h [T, N]; kF32 master only.
   Tensor Logits(const OpContext& ctx, const Tensor& h) const;
 
-  // The sum of this rank's token losses. If dh is not null: the gradient of h for scale times that
-  // sum, with the parameters' gradients overwritten (that of a tied embedding with the head's
-  // part).
-  double Loss(const OpContext& ctx, const Tensor& h, const ops::TokenIds& targets,
-              const ops::LossScale& scale, Tensor* dh) const;
+  // *loss <- the sum of this rank's token losses (ops::SumLosses). If dh is not null: the gradient
+  // of h for scale times that sum, with the parameters' gradients overwritten (that of a tied
+  // embedding with the head's part).
+  void Loss(const OpContext& ctx, const Tensor& h, const ops::TokenIds& targets,
+            const ops::LossScale& scale, double* loss, Tensor* dh) const;
 
  private:
   NormSite norm_;

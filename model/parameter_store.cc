@@ -9,6 +9,7 @@
 #include "core/parallel/layout_error.h"
 #include "core/parallel/op_rules.h"
 #include "core/parallel/tensor_layout.h"
+#include "model/gpu/tensors.h"
 #include "model/random.h"
 
 namespace headwise {
@@ -35,11 +36,22 @@ void Draw(const Init& init, std::uint64_t key, const Tensor& value) {
 
 }  // namespace
 
-ParameterStore::ParameterStore(DType compute, Device device, Sharding* sharding)
+ParameterStore::ParameterStore(DType compute, Device device, Sharding* sharding, Gpu* gpu)
     : compute_(compute),
       master_(compute == DType::kF64 ? DType::kF64 : DType::kF32),
       device_(device),
-      sharding_(sharding) {}
+      sharding_(sharding),
+      gpu_(gpu) {}
+
+Tensor ParameterStore::Zeros(const Shape& shape, DType dtype) const {
+  return device_ == Device::kCuda ? ZerosOnGpu(*gpu_, shape, dtype)
+                                  : Tensor::Zeros(shape, dtype, device_);
+}
+
+Tensor ParameterStore::Empty(const Shape& shape, DType dtype) const {
+  return device_ == Device::kCuda ? EmptyOnGpu(*gpu_, shape, dtype)
+                                  : Tensor::Empty(shape, dtype, device_);
+}
 
 Parameter* ParameterStore::Add(const std::string& name, ParameterRole role,
                                const std::vector<Dim>& dims, Init init,
@@ -66,8 +78,8 @@ Parameter* ParameterStore::Add(const std::string& name, ParameterRole role,
   parameters_.push_back(std::make_unique<Parameter>(
       Parameter{.name = name,
                 .role = role,
-                .value = TensorLayout::Attach(Tensor::Zeros(shape, master_, device_), layout),
-                .gradient = Tensor::Empty(shape, master_, device_),
+                .value = TensorLayout::Attach(Zeros(shape, master_), layout),
+                .gradient = Empty(shape, master_),
                 .per_group_gradient = Tensor(),
                 .head_blocks = std::nullopt}));
   Parameter* parameter = parameters_.back().get();
@@ -83,7 +95,7 @@ Parameter* ParameterStore::Add(const std::string& name, ParameterRole role,
 Parameter* ParameterStore::AddHeadNorm(const std::string& name, std::int64_t local_kv_heads,
                                        std::int64_t head_dim, Init init) {
   Parameter* parameter = Add(name, ParameterRole::kNorm, {{Factor::Whole("D", head_dim)}}, init);
-  parameter->per_group_gradient = Tensor::Empty({local_kv_heads, head_dim}, master_, device_);
+  parameter->per_group_gradient = Empty({local_kv_heads, head_dim}, master_);
   return parameter;
 }
 
@@ -93,7 +105,7 @@ LinearWeight ParameterStore::AddLinear(const std::string& name, ParameterRole ro
   Parameter* parameter = Add(name, role, shape, init, head_blocks);
   LinearWeight weight = {.parameter = parameter, .compute = parameter->value};
   if (compute_ == master_) return weight;
-  weight.compute = Tensor::Zeros(parameter->value.shape(), compute_, device_);
+  weight.compute = Zeros(parameter->value.shape(), compute_);
   copies_.emplace_back(parameter->value, weight.compute);
   if (sharding_ == nullptr) return weight;
   // A leaf is never a sum that is still to be made, or it would be refused here.
@@ -113,7 +125,11 @@ void ParameterStore::Initialize(std::uint64_t seed) {
     const Tensor& value = pointers_[i]->value;
     const LayoutType layout = LayoutOf(value);
     const bool share = layout.defined() && value.shape() != layout.GlobalShape();
-    const Tensor whole = share ? Tensor::Empty(layout.GlobalShape(), master_, Device::kCpu) : value;
+    const bool on_gpu = device_ == Device::kCuda;
+    const Tensor whole =
+        share || on_gpu
+            ? Tensor::Empty(share ? layout.GlobalShape() : value.shape(), master_, Device::kCpu)
+            : value;
     if (master_ == DType::kF64) {
       Draw<double>(inits_[i], key, whole);
     } else {
@@ -122,6 +138,9 @@ void ParameterStore::Initialize(std::uint64_t seed) {
     if (share) {
       const Tensor local = LocalShare(layout, sharding_->rank(), whole);
       std::memcpy(value.raw_data(), local.raw_data(), static_cast<std::size_t>(local.bytes()));
+    } else if (on_gpu) {
+      const absl::Status uploaded = Upload(*gpu_, whole, value);
+      HW_CHECK(uploaded.ok()) << uploaded;
     }
   }
 }

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "core/cuda/gpu.h"
 #include "core/heads/head_blocks.h"
 #include "core/parallel/factored_dim.h"
 #include "core/tensor/tensor.h"
@@ -60,8 +61,8 @@ void NoteGradients(Sharding* sharding, absl::Span<Parameter* const> parameters);
 class ParameterStore {
  public:
   // Values and gradients are kF64 if compute is, else kF32. Values start at zero. `sharding` may be
-  // null; not owned.
-  ParameterStore(DType compute, Device device, Sharding* sharding);
+  // null; not owned, as is the GPU of Device::kCuda.
+  ParameterStore(DType compute, Device device, Sharding* sharding, Gpu* gpu = nullptr);
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
 
@@ -82,7 +83,7 @@ class ParameterStore {
   const std::vector<Parameter*>& parameters() const { return pointers_; }
   Sharding* sharding() const { return sharding_; }
 
-  // Draws every value; nothing on kMeta. A parameter's values depend on the seed, its name and its
+  // Draws every value, on the host; nothing on kMeta. A parameter's values depend on the seed, its name and its
   // Init only, and not on how it is shared out.
   void Initialize(std::uint64_t seed);
   // Rounds the master values into the low-precision copies, if there are any.
@@ -90,10 +91,14 @@ class ParameterStore {
   std::int64_t copy_bytes() const;
 
  private:
+  Tensor Zeros(const Shape& shape, DType dtype) const;
+  Tensor Empty(const Shape& shape, DType dtype) const;
+
   DType compute_;
   DType master_;
   Device device_;
   Sharding* sharding_;
+  Gpu* gpu_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<Parameter*> pointers_;
   std::vector<Init> inits_;                        // as parameters_

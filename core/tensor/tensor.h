@@ -6,7 +6,7 @@
 //
 // Copies share storage (like a shared_ptr); Clone() makes new storage. On Device::kMeta there is no
 // storage: shapes and dtypes are checked, nothing is computed, and asking for data is a failed
-// HW_CHECK. Storage is contiguous, row-major and 64-byte aligned. Not synchronised: one writer, or
+// HW_CHECK. On Device::kCuda data are addresses that only the GPU may read. Storage is contiguous, row-major and 64-byte aligned. Not synchronised: one writer, or
 // many readers.
 //
 // A tensor may carry a sharded layout, of which its shape is one rank's share

@@ -23,6 +23,7 @@
 #include "kernels/cross_entropy/cuda.h"
 #include "kernels/elementwise/cuda.h"
 #include "kernels/embedding/cuda.h"
+#include "kernels/gemm/cuda.h"
 #include "kernels/gradient_norm/cuda.h"
 #include "kernels/muon_step/cuda.h"
 #include "kernels/prepare_qkv/cuda.h"
@@ -41,6 +42,7 @@
   X(ResidualGateBackward)       \
   X(SwigluForward)              \
   X(SwigluBackward)             \
+  X(LinearBackwardBias)         \
   X(EmbeddingForward)           \
   X(EmbeddingBackward)          \
   X(CrossEntropy)               \
@@ -54,6 +56,7 @@
   X(ConvertToBFloat16, Convert<float, BFloat16>)    \
   X(ConvertFromBFloat16, Convert<BFloat16, float>)  \
   X(TransformLogits, TransformLogits)               \
+  X(SumLosses, SumLosses)                           \
   X(ReduceHeadNormGradient, ReduceHeadNormGradient) \
   X(AdamWStep, AdamWStep)                           \
   X(DecideStep, DecideStep)                         \

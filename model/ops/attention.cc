@@ -1,5 +1,3 @@
-#include <cstring>
-
 #include "core/base/status_macros.h"
 #include "core/parallel/rules/attention_rules.h"
 #include "model/ops.h"
@@ -9,9 +7,10 @@
 namespace headwise::ops {
 namespace {
 
-// Whether the segments are of q's rows.
+// Whether the segments are of q's rows. On a GPU only its kernels can look at them.
 bool SegmentsOfBatch(const OpContext& ctx, const char* op,
                      absl::Span<const AttentionSegment> segments, const Tensor& q) {
+  if (ctx.device == Device::kCuda) return true;
   std::int64_t queries = 0;
   for (const AttentionSegment& segment : segments) queries += segment.num_queries;
   return OfBatch(ctx, op, "the segments' queries", queries, q.dim(0));
@@ -26,20 +25,26 @@ void CheckArguments(const OpContext& ctx, const char* op_name, const headwise::A
   CheckLength(op_name, "a row of k", qkv.k.dim(1), op.kv_heads * op.head_dim);
   CheckTensor(ctx, op_name, "v", qkv.v, qkv.k.shape(), ctx.compute);
   if (sinks.defined()) CheckTensor(ctx, op_name, "sinks", sinks, {op.query_heads}, ctx.master());
-  // In order and without holes: with as many queries as rows (SegmentsOfBatch), every row of q is in
-  // exactly one segment.
-  std::int64_t covered = 0;
-  for (const AttentionSegment& s : segments) {
-    HW_CHECK(s.query_begin == covered && s.num_queries >= 0 && s.key_begin >= 0 &&
-             s.num_keys >= 0 && s.key_begin + s.num_keys <= qkv.k.dim(0))
-        << op_name << ": a segment has queries from row " << s.query_begin << ", must go on at "
-        << covered << "; its keys are rows [" << s.key_begin << ", " << s.key_begin + s.num_keys
-        << ") of " << qkv.k.dim(0);
-    covered += s.num_queries;
+  if (ctx.device != Device::kCuda) {
+    CheckSegments(op_name, segments, qkv.q.dim(0), qkv.k.dim(0));
   }
 }
 
 }  // namespace
+
+void CheckSegments(const char* op, absl::Span<const AttentionSegment> segments,
+                   std::int64_t queries, std::int64_t keys) {
+  std::int64_t covered = 0;
+  for (const AttentionSegment& s : segments) {
+    HW_CHECK(s.query_begin == covered && s.num_queries >= 0 && s.key_begin >= 0 &&
+             s.num_keys >= 0 && s.key_begin + s.num_keys <= keys)
+        << op << ": a segment has queries from row " << s.query_begin << ", must go on at "
+        << covered << "; its keys are rows [" << s.key_begin << ", " << s.key_begin + s.num_keys
+        << ") of " << keys;
+    covered += s.num_queries;
+  }
+  CheckLength(op, "the segments' queries", covered, queries);
+}
 
 AttentionOutput Attention(const OpContext& ctx, const headwise::Attention& op,
                           absl::Span<const AttentionSegment> segments, const Qkv& qkv,
@@ -98,9 +103,9 @@ Qkv AttentionBackward(const OpContext& ctx, const headwise::Attention& op,
                  .k = Result(ctx, qkv.k.shape(), ctx.compute, types.k),
                  .v = Result(ctx, qkv.v.shape(), ctx.compute, types.v)};
   // Keys of other ranks' queries alone.
-  if (ctx.sharding != nullptr && ctx.device == Device::kCpu) {
+  if (ctx.sharding != nullptr && ctx.device != Device::kMeta) {
     for (const Tensor* gradient : {&d.k, &d.v}) {
-      std::memset(gradient->raw_data(), 0, static_cast<std::size_t>(gradient->bytes()));
+      kernels::ClearBytes(ctx, gradient->raw_data(), gradient->bytes());
     }
   }
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {

@@ -1,7 +1,6 @@
-#include <cstring>
-
 #include "core/parallel/tensor_layout.h"
 #include "model/ops.h"
+#include "model/ops/kernels.h"
 #include "model/ops/op_support.h"
 
 namespace headwise::ops {
@@ -40,8 +39,8 @@ void CopyGradient(const OpContext& ctx, const Tensor& value, Tensor& gradient) {
     return Forget(ctx, gradient);
   }
   CheckTensor(ctx, "CopyGradient", "value", value, gradient.shape(), ctx.master());
-  if (ctx.device == Device::kCpu && value.raw_data() != gradient.raw_data()) {
-    std::memcpy(gradient.raw_data(), value.raw_data(), static_cast<std::size_t>(value.bytes()));
+  if (ctx.device != Device::kMeta && value.raw_data() != gradient.raw_data()) {
+    kernels::CopyBytes(ctx, gradient.raw_data(), value.raw_data(), value.bytes());
   }
   gradient = Overwritten(ctx, gradient, LayoutOf(value));
 }

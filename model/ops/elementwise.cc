@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <cstring>
 #include <type_traits>
 
@@ -152,7 +153,7 @@ void Convert(const OpContext& ctx, const Tensor& from, const Tensor& to) {
         kernels::Convert<T, float>(ctx, from.Rows<T>(), to.Rows<float>());
       }
     } else {
-      std::memcpy(to.raw_data(), from.raw_data(), static_cast<std::size_t>(from.bytes()));
+      kernels::CopyBytes(ctx, to.raw_data(), from.raw_data(), from.bytes());
     }
   });
 }
@@ -165,7 +166,18 @@ void CopyRows(const OpContext& ctx, const Tensor& from, std::int64_t from_begin,
   const Tensor source = from.Slice(from_begin, count);
   const Tensor destination = to.Slice(to_begin, count);
   if (ctx.device == Device::kMeta || count == 0) return;
-  std::memmove(destination.raw_data(), source.raw_data(), static_cast<std::size_t>(source.bytes()));
+  if (ctx.device == Device::kCpu) {
+    std::memmove(destination.raw_data(), source.raw_data(),
+                 static_cast<std::size_t>(source.bytes()));
+    return;
+  }
+  // A GPU's copy is not for overlapping rows: those go elsewhere first.
+  Tensor apart = source;
+  if (from.raw_data() == to.raw_data() && std::abs(to_begin - from_begin) < count) {
+    apart = ctx.Empty(source.shape(), source.dtype());
+    kernels::CopyBytes(ctx, apart.raw_data(), source.raw_data(), source.bytes());
+  }
+  kernels::CopyBytes(ctx, destination.raw_data(), apart.raw_data(), source.bytes());
 }
 
 }  // namespace headwise::ops

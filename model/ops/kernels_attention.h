@@ -19,17 +19,17 @@ void AttentionForward(const OpContext& ctx, const headwise::Attention& op,
                       absl::Span<const AttentionSegment> segments, RowSpan<const T> q,
                       RowSpan<const T> k, RowSpan<const T> v, absl::Span<const Compute<T>> sinks,
                       RowSpan<T> o, RowSpan<Compute<T>> log_sum_exp) {
-  FirstBadIndex bad;
+  FirstBadIndex bad(ctx, Fault::kSegment);
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
-        return cuda_emulated::AttentionForward<U>(op, segments, q, k, v, sinks, o, log_sum_exp,
-                                                  {.first_bad_segment = bad.get()});
+      [&]<typename U>(const StorageLaunchers<U>& of) {
+        return of.AttentionForward(op, segments, q, k, v, sinks, o, log_sum_exp,
+                                   {.stream = Stream(ctx), .first_bad_segment = bad.get()});
       },
       [&] {
         headwise::AttentionForward<T>(op, segments, q, k, v, sinks, o, log_sum_exp, *ctx.pool);
       });
-  bad.Check("Attention: segment");
+  bad.Check();
 }
 
 // q, k and v (in) are the forward's; dq, dk and dv (out).
@@ -40,20 +40,22 @@ void AttentionBackward(const OpContext& ctx, const headwise::Attention& op,
                        RowSpan<const T> o, RowSpan<const Compute<T>> log_sum_exp,
                        RowSpan<const T> d_o, RowSpan<T> dq, RowSpan<T> dk, RowSpan<T> dv,
                        absl::Span<Compute<T>> d_sinks) {
-  FirstBadIndex bad;
+  FirstBadIndex bad(ctx, Fault::kSegment);
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
+      [&]<typename U>(const StorageLaunchers<U>& of) {
         const Tensor scratch = Scratch(ctx, AttentionBackwardScratch(op, q.rows, !sinks.empty()));
-        return cuda_emulated::AttentionBackward<U>(
-            op, segments, q, k, v, sinks, o, log_sum_exp, d_o, dq, dk, dv, d_sinks,
-            {.first_bad_segment = bad.get(), .scratch = scratch.data<float>()});
+        return of.AttentionBackward(op, segments, q, k, v, sinks, o, log_sum_exp, d_o, dq, dk, dv,
+                                    d_sinks,
+                                    {.stream = Stream(ctx),
+                                     .first_bad_segment = bad.get(),
+                                     .scratch = scratch.data<float>()});
       },
       [&] {
         headwise::AttentionBackward<T>(op, segments, q, k, v, sinks, o, log_sum_exp, d_o, dq, dk,
                                        dv, d_sinks, *ctx.pool);
       });
-  bad.Check("AttentionBackward: segment");
+  bad.Check();
 }
 
 }  // namespace headwise::ops::kernels

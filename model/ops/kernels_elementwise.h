@@ -4,6 +4,8 @@
 #ifndef HEADWISE_MODEL_OPS_KERNELS_ELEMENTWISE_H_
 #define HEADWISE_MODEL_OPS_KERNELS_ELEMENTWISE_H_
 
+#include <type_traits>
+
 #include "absl/types/span.h"
 #include "core/dtype/dtype.h"
 #include "core/tensor/row_span.h"
@@ -21,7 +23,8 @@ namespace headwise::ops::kernels {
 template <typename T>
 void Add(const OpContext& ctx, RowSpan<const T> a, RowSpan<const T> b, RowSpan<T> out) {
   Choose<T>(
-      ctx, [&]<typename U>(StorageType<U>) { return cuda_emulated::Add<U>(a, b, out, nullptr); },
+      ctx,
+      [&]<typename U>(const StorageLaunchers<U>& of) { return of.Add(a, b, out, Stream(ctx)); },
       [&] { headwise::Add<T>(a, b, out, *ctx.pool); });
 }
 
@@ -30,15 +33,24 @@ void AddBias(const OpContext& ctx, RowSpan<const T> y, absl::Span<const Compute<
              RowSpan<T> out) {
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) { return cuda_emulated::AddBias<U>(y, bias, out, nullptr); },
+      [&]<typename U>(const StorageLaunchers<U>& of) {
+        return of.AddBias(y, bias, out, Stream(ctx));
+      },
       [&] { headwise::AddBias<T>(y, bias, out, *ctx.pool); });
 }
 
 template <typename From, typename To>
 void Convert(const OpContext& ctx, RowSpan<const From> in, RowSpan<To> out) {
+  static_assert(std::is_same_v<From, float> || std::is_same_v<To, float>);
   Choose<From>(
       ctx,
-      [&]<typename U>(StorageType<U>) { return cuda_emulated::Convert<U, To>(in, out, nullptr); },
+      [&]<typename U>(const StorageLaunchers<U>&) {
+        if constexpr (std::is_same_v<U, float>) {
+          return ctx.launchers->ConvertToBFloat16(in, out, Stream(ctx));
+        } else {
+          return ctx.launchers->ConvertFromBFloat16(in, out, Stream(ctx));
+        }
+      },
       [&] { headwise::Convert<From, To>(in, out, *ctx.pool); });
 }
 
@@ -47,8 +59,8 @@ void SigmoidGateForward(const OpContext& ctx, RowSpan<const T> x, RowSpan<const 
                         RowSpan<T> out) {
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
-        return cuda_emulated::SigmoidGateForward<U>(x, gate, out, nullptr);
+      [&]<typename U>(const StorageLaunchers<U>& of) {
+        return of.SigmoidGateForward(x, gate, out, Stream(ctx));
       },
       [&] { headwise::SigmoidGateForward<T>(x, gate, out, *ctx.pool); });
 }
@@ -58,8 +70,8 @@ void SigmoidGateBackward(const OpContext& ctx, RowSpan<const T> x, RowSpan<const
                          RowSpan<const T> dout, RowSpan<T> dx, RowSpan<T> dgate) {
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
-        return cuda_emulated::SigmoidGateBackward<U>(x, gate, dout, dx, dgate, nullptr);
+      [&]<typename U>(const StorageLaunchers<U>& of) {
+        return of.SigmoidGateBackward(x, gate, dout, dx, dgate, Stream(ctx));
       },
       [&] { headwise::SigmoidGateBackward<T>(x, gate, dout, dx, dgate, *ctx.pool); });
 }
@@ -70,8 +82,8 @@ void ResidualGateForward(const OpContext& ctx, const ResidualGate& op, RowSpan<c
                          RowSpan<T> out) {
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
-        return cuda_emulated::ResidualGateForward<U>(op, residual, branch, gate, out, nullptr);
+      [&]<typename U>(const StorageLaunchers<U>& of) {
+        return of.ResidualGateForward(op, residual, branch, gate, out, Stream(ctx));
       },
       [&] { headwise::ResidualGateForward<T>(op, residual, branch, gate, out, *ctx.pool); });
 }
@@ -83,12 +95,11 @@ void ResidualGateBackward(const OpContext& ctx, const ResidualGate& op, RowSpan<
                           absl::Span<Compute<T>> dgate) {
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
+      [&]<typename U>(const StorageLaunchers<U>& of) {
         const Tensor scratch =
             Scratch(ctx, ResidualGateBackwardScratch(residual.rows, residual.width));
-        return cuda_emulated::ResidualGateBackward<U>(op, residual, branch, gate, dout, dresidual,
-                                                      dbranch, dgate, scratch.data<float>(),
-                                                      nullptr);
+        return of.ResidualGateBackward(op, residual, branch, gate, dout, dresidual, dbranch, dgate,
+                                       scratch.data<float>(), Stream(ctx));
       },
       [&] {
         headwise::ResidualGateBackward<T>(op, residual, branch, gate, dout, dresidual, dbranch,
@@ -101,8 +112,8 @@ void SwigluForward(const OpContext& ctx, const headwise::Swiglu& op, RowSpan<con
                    RowSpan<const T> up, RowSpan<T> out) {
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
-        return cuda_emulated::SwigluForward<U>(op, gate, up, out, nullptr);
+      [&]<typename U>(const StorageLaunchers<U>& of) {
+        return of.SwigluForward(op, gate, up, out, Stream(ctx));
       },
       [&] { headwise::SwigluForward<T>(op, gate, up, out, *ctx.pool); });
 }
@@ -112,8 +123,8 @@ void SwigluBackward(const OpContext& ctx, const headwise::Swiglu& op, RowSpan<co
                     RowSpan<const T> up, RowSpan<const T> dout, RowSpan<T> dgate, RowSpan<T> dup) {
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
-        return cuda_emulated::SwigluBackward<U>(op, gate, up, dout, dgate, dup, nullptr);
+      [&]<typename U>(const StorageLaunchers<U>& of) {
+        return of.SwigluBackward(op, gate, up, dout, dgate, dup, Stream(ctx));
       },
       [&] { headwise::SwigluBackward<T>(op, gate, up, dout, dgate, dup, *ctx.pool); });
 }

@@ -19,8 +19,8 @@ void RmsNormForward(const OpContext& ctx, const headwise::RmsNorm& op, RowSpan<c
                     absl::Span<const Compute<T>> weight, RowSpan<T> y) {
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
-        return cuda_emulated::RmsNormForward<U>(op, x, weight, y, nullptr);
+      [&]<typename U>(const StorageLaunchers<U>& of) {
+        return of.RmsNormForward(op, x, weight, y, Stream(ctx));
       },
       [&] { headwise::RmsNormForward<T>(op, x, weight, y, *ctx.pool); });
 }
@@ -31,10 +31,10 @@ void RmsNormBackward(const OpContext& ctx, const headwise::RmsNorm& op, RowSpan<
                      absl::Span<Compute<T>> dweight) {
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
+      [&]<typename U>(const StorageLaunchers<U>& of) {
         const Tensor scratch = Scratch(ctx, RmsNormBackwardScratch(op, x.rows, x.width));
-        return cuda_emulated::RmsNormBackward<U>(op, x, weight, dy, dx, dweight,
-                                                 scratch.data<float>(), nullptr);
+        return of.RmsNormBackward(op, x, weight, dy, dx, dweight, scratch.data<float>(),
+                                  Stream(ctx));
       },
       [&] { headwise::RmsNormBackward<T>(op, x, weight, dy, dx, dweight, *ctx.pool); });
 }

@@ -17,25 +17,41 @@
 
 namespace headwise::ops::kernels {
 
-// The memory of an emulated launch on `positions` positions; `scratch_floats` for weight gradients.
+// The memory of a launch; `scratch_floats` for weight gradients. On a GPU positions are read where
+// they are; the emulation checks them on the host and copies them.
+template <typename T>
 class QkvLaunchMemory {
  public:
-  QkvLaunchMemory(const OpContext& ctx, const QkvPreparation& op, std::size_t positions,
+  QkvLaunchMemory(const OpContext& ctx, const QkvPreparation& op, const QkvInputs<T>& in,
                   std::int64_t scratch_floats)
-      : positions_(positions) {
-    launch_.positions = positions_.data();
+      : in_(in), bad_(ctx, Fault::kPosition) {
+    launch_.stream = Stream(ctx);
+    if (ctx.gpu == nullptr) {
+      positions_.resize(in.positions.size());
+      launch_.positions = positions_.data();
+    } else {
+      launch_.positions = const_cast<std::int64_t*>(in.positions.data());  // only read
+      launch_.first_bad_token = bad_.get();
+      in_.positions = {};
+    }
     if (scratch_floats > 0) {
       scratch_ = Scratch(ctx, scratch_floats);
       launch_.weight_gradient_scratch = scratch_.data<float>();
     }
-    if (op.rotary != nullptr && op.rotary->length() > 0) {
+    if (op.rotary != nullptr && ctx.gpu != nullptr) {
+      launch_.cos = ctx.rotary.cos;
+      launch_.sin = ctx.rotary.sin;
+    } else if (op.rotary != nullptr && op.rotary->length() > 0) {
       launch_.cos = op.rotary->Cos(0);
       launch_.sin = op.rotary->Sin(0);
     }
   }
+  const QkvInputs<T>& in() const { return in_; }
   const QkvLaunch& launch() const { return launch_; }
 
  private:
+  QkvInputs<T> in_;
+  FirstBadIndex bad_;
   std::vector<std::int64_t> positions_;
   Tensor scratch_;
   QkvLaunch launch_;
@@ -46,9 +62,9 @@ void PrepareQkv(const OpContext& ctx, const QkvPreparation& op, const QkvInputs<
                 const QkvOutputs<T>& out) {
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
-        const QkvLaunchMemory memory(ctx, op, in.positions.size(), 0);
-        return cuda_emulated::PrepareQkv<U>(op, in, out, memory.launch());
+      [&]<typename U>(const StorageLaunchers<U>& of) {
+        const QkvLaunchMemory<U> memory(ctx, op, in, 0);
+        return of.PrepareQkv(op, memory.in(), out, memory.launch());
       },
       [&] {
         const absl::Status status = headwise::PrepareQkv<T>(op, in, out, *ctx.pool);
@@ -61,15 +77,24 @@ void PrepareQkvBackward(const OpContext& ctx, const QkvPreparation& op, const Qk
                         const QkvGradients<T>& d, const PackedGradients<T>& out) {
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
-        const QkvLaunchMemory memory(ctx, op, in.positions.size(),
-                                     WeightGradientScratch(op, in.packed.rows));
-        return cuda_emulated::PrepareQkvBackward<U>(op, in, d, out, memory.launch());
+      [&]<typename U>(const StorageLaunchers<U>& of) {
+        const QkvLaunchMemory<U> memory(ctx, op, in, WeightGradientScratch(op, in.packed.rows));
+        return of.PrepareQkvBackward(op, memory.in(), d, out, memory.launch());
       },
       [&] {
         const absl::Status status = headwise::PrepareQkvBackward<T>(op, in, d, out, *ctx.pool);
         HW_CHECK(status.ok()) << status;
       });
+}
+
+template <typename C>
+void ReduceHeadNormGradient(const OpContext& ctx, RowSpan<const C> per_group, absl::Span<C> out) {
+  Choose<C>(
+      ctx,
+      [&]<typename U>(const StorageLaunchers<U>&) {
+        return ctx.launchers->ReduceHeadNormGradient(per_group, out, Stream(ctx));
+      },
+      [&] { headwise::ReduceHeadNormGradient<C>(per_group, out); });
 }
 
 }  // namespace headwise::ops::kernels

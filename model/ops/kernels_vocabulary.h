@@ -1,6 +1,6 @@
 // Embedding and cross-entropy by the chosen implementation (model/ops/kernels.h). Arguments and
 // formulas: kernels/embedding/embedding.h, kernels/cross_entropy/cross_entropy.h. A token or target
-// outside of the vocabulary fails an HW_CHECK with its index either way.
+// outside of the vocabulary fails an HW_CHECK with its index, on a GPU it is a fault.
 #ifndef HEADWISE_MODEL_OPS_KERNELS_VOCABULARY_H_
 #define HEADWISE_MODEL_OPS_KERNELS_VOCABULARY_H_
 
@@ -24,56 +24,65 @@ namespace headwise::ops::kernels {
 template <typename T>
 void EmbeddingForward(const OpContext& ctx, absl::Span<const std::int32_t> tokens,
                       RowSpan<const Compute<T>> table, RowSpan<T> out, VocabularyShard shard) {
-  FirstBadIndex bad;
+  FirstBadIndex bad(ctx, Fault::kToken);
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
-        return cuda_emulated::EmbeddingForward<U>(tokens, table, out, bad.get(), nullptr, shard);
+      [&]<typename U>(const StorageLaunchers<U>& of) {
+        return of.EmbeddingForward(tokens, table, out, bad.get(), Stream(ctx), shard);
       },
       [&] { headwise::EmbeddingForward<T>(tokens, table, out, *ctx.pool, shard); });
-  bad.Check("Embedding: token");
+  bad.Check();
 }
 
 template <typename T>
 void EmbeddingBackward(const OpContext& ctx, absl::Span<const std::int32_t> tokens,
                        RowSpan<const T> dout, RowSpan<Compute<T>> dtable, VocabularyShard shard) {
-  FirstBadIndex bad;
+  FirstBadIndex bad(ctx, Fault::kToken);
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
+      [&]<typename U>(const StorageLaunchers<U>& of) {
         const auto count = static_cast<std::int64_t>(tokens.size());
         const Tensor scratch =
             Scratch(ctx, EmbeddingBackwardScratch(count, dtable.rows), DType::kI32);
-        return cuda_emulated::EmbeddingBackward<U>(
-            tokens, dout, dtable, scratch.data<std::int32_t>(), bad.get(), nullptr, shard);
+        return of.EmbeddingBackward(tokens, dout, dtable, scratch.data<std::int32_t>(), bad.get(),
+                                    Stream(ctx), shard);
       },
       [&] { headwise::EmbeddingBackward<T>(tokens, dout, dtable, *ctx.pool, shard); });
-  bad.Check("EmbeddingBackward: token");
+  bad.Check();
 }
 
 template <typename T>
 void CrossEntropy(const OpContext& ctx, const LogitTransform& op, RowSpan<const Compute<T>> z,
                   absl::Span<const std::int32_t> targets, double loss_scale,
                   absl::Span<Compute<T>> losses, RowSpan<T> dz) {
-  FirstBadIndex bad;
+  FirstBadIndex bad(ctx, Fault::kTarget);
   Choose<T>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
-        return cuda_emulated::CrossEntropy<U>(op, z, targets, loss_scale, losses, dz, bad.get(),
-                                              nullptr);
+      [&]<typename U>(const StorageLaunchers<U>& of) {
+        return of.CrossEntropy(op, z, targets, loss_scale, losses, dz, bad.get(), Stream(ctx));
       },
       [&] { headwise::CrossEntropy<T>(op, z, targets, loss_scale, losses, dz, *ctx.pool); });
-  bad.Check("CrossEntropy: target");
+  bad.Check();
 }
 
 inline void TransformLogits(const OpContext& ctx, const LogitTransform& op, RowSpan<const float> z,
                             RowSpan<float> logits) {
   Choose<float>(
       ctx,
-      [&]<typename U>(StorageType<U>) {
-        return cuda_emulated::TransformLogits(op, z, logits, nullptr);
+      [&]<typename U>(const StorageLaunchers<U>&) {
+        return ctx.launchers->TransformLogits(op, z, logits, Stream(ctx));
       },
       [&] { headwise::TransformLogits(op, z, logits, *ctx.pool); });
+}
+
+// *sum in the memory of the losses: on a GPU, in its.
+inline void SumLosses(const OpContext& ctx, absl::Span<const float> losses, double* sum) {
+  Choose<float>(
+      ctx,
+      [&]<typename U>(const StorageLaunchers<U>&) {
+        return ctx.launchers->SumLosses(losses, sum, Stream(ctx));
+      },
+      [&] { *sum = headwise::SumLosses(losses); });
 }
 
 }  // namespace headwise::ops::kernels

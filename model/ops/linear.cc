@@ -1,9 +1,8 @@
 #include "core/parallel/index_rule.h"
 #include "core/parallel/rules/layer_rules.h"
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/gemm/gemm.h"
 #include "model/ops.h"
 #include "model/ops/kernels_elementwise.h"
+#include "model/ops/kernels_linear.h"
 #include "model/ops/op_support.h"
 
 namespace headwise::ops {
@@ -49,8 +48,8 @@ Tensor Linear(const OpContext& ctx, const Tensor& x, const Tensor& weight, const
   CheckLinear(ctx, "Linear", x, weight, bias);
   const Tensor y = Result(ctx, {x.dim(0), weight.dim(0)}, ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    LinearForward<T, T>(ctx.gemm, x.Rows<T>(), weight.Rows<T>(), Elements<const Compute<T>>(bias),
-                        y.Rows<T>(), *ctx.pool);
+    kernels::LinearForward<T, T>(ctx, x.Rows<T>(), weight.Rows<T>(),
+                                 Elements<const Compute<T>>(bias), y.Rows<T>());
   });
   return y;
 }
@@ -62,8 +61,8 @@ Tensor LinearToMaster(const OpContext& ctx, const Tensor& x, const Tensor& weigh
   CheckLinear(ctx, "LinearToMaster", x, weight, bias);
   const Tensor z = Result(ctx, {x.dim(0), weight.dim(0)}, ctx.master(), layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    LinearForward<T, Compute<T>>(ctx.gemm, x.Rows<T>(), weight.Rows<T>(),
-                                 Elements<const Compute<T>>(bias), z.Rows<Compute<T>>(), *ctx.pool);
+    kernels::LinearForward<T, Compute<T>>(ctx, x.Rows<T>(), weight.Rows<T>(),
+                                          Elements<const Compute<T>>(bias), z.Rows<Compute<T>>());
   });
   return z;
 }
@@ -93,8 +92,7 @@ Tensor LinearBackwardInput(const OpContext& ctx, const Tensor& dy, const Tensor&
   CheckLength("LinearBackwardInput", "a row of dy", dy.dim(1), weight.dim(0));
   const Tensor dx = Result(ctx, {dy.dim(0), weight.dim(1)}, ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    headwise::LinearBackwardInput<T, T>(ctx.gemm, dy.Rows<T>(), weight.Rows<T>(), dx.Rows<T>(),
-                                        *ctx.pool);
+    kernels::LinearBackwardInput<T>(ctx, dy.Rows<T>(), weight.Rows<T>(), dx.Rows<T>());
   });
   return dx;
 }
@@ -115,8 +113,7 @@ void LinearBackwardWeight(const OpContext& ctx, const Tensor& dy, const Tensor& 
   CheckLength("LinearBackwardWeight", "the first dimension of x", x.dim(0), dy.dim(0));
   CheckTensor(ctx, "LinearBackwardWeight", "dweight", dweight, {dy.dim(1), x.dim(1)}, ctx.master());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    headwise::LinearBackwardWeight<T>(ctx.gemm, dy.Rows<T>(), x.Rows<T>(),
-                                      dweight.Rows<Compute<T>>(), *ctx.pool);
+    kernels::LinearBackwardWeight<T>(ctx, dy.Rows<T>(), x.Rows<T>(), dweight.Rows<Compute<T>>());
   });
   dweight = Overwritten(ctx, dweight, layout.value);
 }
@@ -130,7 +127,7 @@ void LinearBackwardBias(const OpContext& ctx, const Tensor& dy, Tensor& dbias) {
   CheckMatrix(ctx, "LinearBackwardBias", "dy", dy, ctx.compute);
   CheckTensor(ctx, "LinearBackwardBias", "dbias", dbias, {dy.dim(1)}, ctx.master());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    headwise::LinearBackwardBias<T>(dy.Rows<T>(), Elements<Compute<T>>(dbias), *ctx.pool);
+    kernels::LinearBackwardBias<T>(ctx, dy.Rows<T>(), Elements<Compute<T>>(dbias));
   });
   dbias = Overwritten(ctx, dbias, layout.value);
 }

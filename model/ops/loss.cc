@@ -8,6 +8,7 @@
 #include "kernels/common/reductions.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "model/ops.h"
+#include "model/ops/kernels_linear.h"
 #include "model/ops/kernels_vocabulary.h"
 #include "model/ops/op_support.h"
 #include "model/ops/vocabulary_loss.h"
@@ -74,29 +75,28 @@ HeadLoss LinearCrossEntropy(const OpContext& ctx, const LogitTransform& op, cons
     const Tensor dz = backward ? out.dz.Slice(begin, count) : Tensor();
     const absl::Span<const std::int32_t> ids = targets.ids.subspan(begin, count);
     Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-      LinearForward<T, Compute<T>>(ctx.gemm, rows.Rows<T>(), weight.Rows<T>(), {},
-                                   z.Rows<Compute<T>>(), *ctx.pool);
+      kernels::LinearForward<T, Compute<T>>(ctx, rows.Rows<T>(), weight.Rows<T>(), {},
+                                            z.Rows<Compute<T>>());
     });
     shards.Run(op, z, ids, scale.value, losses, dz);
   }
   return out;
 }
 
-double SumLosses(const OpContext& ctx, const Tensor& losses) {
+void SumLosses(const OpContext& ctx, const Tensor& losses, double* sum) {
+  if (ctx.device != Device::kCuda) *sum = 0;
   const auto layout = Derive(ctx, rules::SumLosses, losses);
-  if (!layout.known) return 0;
+  if (!layout.known) return;
   CheckTensor(ctx, "SumLosses", "losses", losses, {losses.size()}, ctx.master());
-  double sum = 0;
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     if constexpr (std::is_same_v<T, double>) {
       AdjacentPairAccumulator<double> tree;  // the kernel's order
       for (const double loss : Elements<const double>(losses)) tree.Add(loss);
-      sum = tree.Total();
+      *sum = tree.Total();
     } else {
-      sum = headwise::SumLosses(Elements<const float>(losses));
+      kernels::SumLosses(ctx, Elements<const float>(losses), sum);
     }
   });
-  return sum;
 }
 
 void TransformLogitsInPlace(const OpContext& ctx, const LogitTransform& op, const Tensor& z) {

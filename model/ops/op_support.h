@@ -142,8 +142,13 @@ struct StorageType {
 template <typename F>
 void Dispatch(const OpContext& ctx, F f) {
   if (ctx.device == Device::kMeta) return;
-  HW_CHECK(ctx.device == Device::kCpu) << "no kernels for device " << ctx.device;
-  HW_CHECK(ctx.pool != nullptr) << "an OpContext on the CPU needs a thread pool";
+  if (ctx.device == Device::kCuda) {
+    HW_CHECK(ctx.gpu != nullptr && ctx.launchers != nullptr)
+        << "an OpContext on a GPU needs it, and launchers";
+    HW_CHECK(ctx.compute != DType::kF64) << "there are no CUDA kernels of double";
+  } else {
+    HW_CHECK(ctx.pool != nullptr) << "an OpContext on the CPU needs a thread pool";
+  }
   switch (ctx.compute) {
     case DType::kF32:
       return f(StorageType<float>());

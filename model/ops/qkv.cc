@@ -151,7 +151,7 @@ void ReduceHeadNormGradient(const OpContext& ctx, const Tensor& per_group, Tenso
   CheckTensor(ctx, "ReduceHeadNormGradient", "out", out, {per_group.dim(1)}, ctx.master());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     using C = Compute<T>;
-    headwise::ReduceHeadNormGradient<C>(per_group.Rows<C>(), Elements<C>(out));
+    kernels::ReduceHeadNormGradient<C>(ctx, per_group.Rows<C>(), Elements<C>(out));
   });
   out = Overwritten(ctx, out, layout.value);
 }
