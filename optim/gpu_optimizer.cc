@@ -57,6 +57,10 @@ struct AdamWParameter {
   Tensor value, gradient, m, v;
 };
 
+struct BalancingParameter {
+  Tensor bias, loads;
+};
+
 // What Create() makes; memory is the GPU's.
 struct Parts {
   std::vector<ParameterAssignment> assignments;
@@ -64,6 +68,7 @@ struct Parts {
   std::optional<GradientNormPlan> norm;
   std::optional<MuonStepPlan> muon;
   std::vector<AdamWParameter> adamw;
+  std::vector<BalancingParameter> balancing;
   std::vector<NamedTensor> state;  // but for the number of updates
   std::shared_ptr<std::byte> norm_table, muon_table;
   std::shared_ptr<std::byte> scratch;  // of the norm, then of Muon
@@ -115,12 +120,17 @@ class GpuOptimizerImpl final : public GpuOptimizer {
                                               Elements<float>(p.m), Elements<float>(p.v),
                                               Elements<const float>(p.gradient), gpu_.stream()));
     }
+    for (const BalancingParameter& p : parts_.balancing) {
+      HW_RETURN_IF_ERROR(launchers_.UpdateSelectionBias(
+          Elements<const float>(p.loads), static_cast<float>(settings_.balancing_rate),
+          &words->decision.skip, Elements<float>(p.bias), gpu_.stream()));
+    }
     return absl::OkStatus();
   }
 
   int launches() const override {
     return parts_.norm->launches() + parts_.muon->launches() +
-           static_cast<int>(parts_.adamw.size());
+           static_cast<int>(parts_.adamw.size() + parts_.balancing.size());
   }
 
   absl::StatusOr<StepReport> ReadReport() override {
@@ -273,8 +283,8 @@ absl::StatusOr<std::unique_ptr<GpuOptimizer>> GpuOptimizer::Create(
     const ParameterAssignment& assignment =
         parts.assignments.emplace_back(plan.grouped[i].assignment);
     if (assignment.group == OptimizerGroup::kBalancing) {
-      return absl::UnimplementedError(
-          absl::StrCat("parameter ", p.name, ": a balancing bias is not stepped on a GPU"));
+      parts.balancing.push_back({p.value, p.gradient});
+      continue;
     }
     with_gradient.push_back(&p);
     if (assignment.group != OptimizerGroup::kAdamW) continue;

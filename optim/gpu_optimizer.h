@@ -15,14 +15,15 @@
 //
 //   Prepare      learning rates by the schedule, and AdamW's factors for the update after those
 //                that were not skipped: some 100 bytes
-//   Enqueue      norm, guard and clip factor (kernels/gradient_norm/cuda.h), which go from kernel to
-//                kernel; Muon for all of its parameters, AdamW for each of its own. A step with an
-//                unusable gradient runs through and writes no value and no state.
+//   Enqueue      norm, guard and clip factor (kernels/gradient_norm/cuda.h), which go from kernel
+//                to kernel; Muon for all of its parameters at once, AdamW for each of its own, and
+//                each balancing bias. A step with an unusable gradient runs through and writes no
+//                value and no state.
 //   ReadReport   what the kernels decided: 24 bytes
 //
-// Owns the momentum (4 bytes an element of Muon's parameters), the moments (8 of AdamW's), tables and
-// scratch, all of it allocated by Create(). Does not own parameters, gpu and launchers; they must
-// outlive it, and the parameters keep their tensors. Not thread-safe.
+// Owns the momentum (4 bytes an element of Muon's parameters), the moments (8 of AdamW's), tables
+// and scratch, all of it allocated by Create(). Does not own parameters, gpu and launchers; they
+// must outlive it, and the parameters keep their tensors. Not thread-safe.
 #ifndef HEADWISE_OPTIM_GPU_OPTIMIZER_H_
 #define HEADWISE_OPTIM_GPU_OPTIMIZER_H_
 
@@ -45,9 +46,9 @@ namespace headwise {
 
 class GpuOptimizer {
  public:
-  // `launchers` are those of the gpu's kernels. kInvalidArgument: as Optimizer::Create(), with values
-  // and gradients on Device::kCuda; parameters that are shares of several ranks. kUnimplemented: a
-  // balancing bias. Errors of the gpu.
+  // `launchers` are those of the gpu's kernels. kInvalidArgument: as Optimizer::Create(), with
+  // values and gradients on Device::kCuda; parameters that are shares of several ranks. Errors of
+  // the gpu.
   static absl::StatusOr<std::unique_ptr<GpuOptimizer>> Create(const OptimizerConfig& config,
                                                               std::vector<Parameter*> parameters,
                                                               Gpu& gpu,
@@ -69,8 +70,8 @@ class GpuOptimizer {
   // In the order in which the parameters were given.
   virtual const std::vector<ParameterAssignment>& assignments() const = 0;
 
-  // Copies in host memory of what Optimizer::State() has: the same names, shapes and bytes, sorted by
-  // name. Waits.
+  // Copies in host memory of what Optimizer::State() has: the same names, shapes and bytes, sorted
+  // by name. Waits.
   virtual absl::StatusOr<std::vector<NamedTensor>> State() const = 0;
   // Takes over such copies, in any order, between steps. kInvalidArgument names a tensor that is
   // missing, unknown, of another shape or dtype, or a negative number of updates; then nothing has

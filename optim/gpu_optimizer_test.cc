@@ -43,6 +43,7 @@ OptimizerConfig TestConfig(MuonGranularity granularity = HEAD, ClipScope scope =
   config.mutable_schedule()->set_warmup_steps(2);
   config.set_clip_norm(0.5);
   config.set_clip_scope(scope);
+  config.set_balancing_rate(0.01);
   return config;
 }
 
@@ -107,6 +108,11 @@ class CountingGpu final : public Gpu {
 class Twins {
  public:
   explicit Twins(const OptimizerConfig& config) : config_(config) {
+    auto& bias = model_.parameters.emplace_back(std::make_unique<Parameter>());
+    bias->name = "selection_bias";
+    bias->role = ParameterRole::kBalancingBias;
+    bias->value = Tensor::Zeros({5}, DType::kF32, Device::kCpu);
+    bias->gradient = Tensor::Zeros({5}, DType::kF32, Device::kCpu);
     for (const Parameter* p : model_.pointers()) {
       auto& copy = on_gpu_.emplace_back(std::make_unique<Parameter>(*p));
       copy->value = ToGpu(p->value);
@@ -123,6 +129,12 @@ class Twins {
     std::vector<Parameter*> parameters;
     for (const auto& p : on_gpu_) parameters.push_back(p.get());
     return parameters;
+  }
+
+  void FillGradients(std::int64_t seed) {
+    model_.FillGradients(static_cast<std::uint64_t>(seed));
+    float* const loads = model_.Get("selection_bias").gradient.data<float>();
+    for (int e = 0; e < 5; ++e) loads[e] = static_cast<float>(e * (seed + 1) % 4);
   }
 
   // An optimizer without state on the GPU, of the same values.
@@ -208,7 +220,7 @@ TEST(GpuOptimizer, HasTheBitsOfTheCpu) {
       SCOPED_TRACE(testing::Message() << granularity << ", " << scope);
       Twins twins(TestConfig(granularity, scope));
       for (std::int64_t step = 0; step < 2; ++step) {
-        twins.model().FillGradients(static_cast<std::uint64_t>(step) + 1);
+        twins.FillGradients(step + 1);
         twins.StepBoth(step);
         if (testing::Test::HasFailure()) return;
       }
@@ -224,7 +236,7 @@ TEST(GpuOptimizer, OneGraphHasTheBitsOfTheCpuInEveryStep) {
       twins.gpu().Capture([&] { return twins.optimizer().Enqueue(); });
   ASSERT_EQ(graph.status(), absl::OkStatus());
   for (std::int64_t step = 0; step < kSteps; ++step) {
-    twins.model().FillGradients(static_cast<std::uint64_t>(step) + 1);
+    twins.FillGradients(step + 1);
     if (step == 1) {
       twins.model().Get("w2").gradient.data<float>()[619] = kNan;
       twins.model().Get("norm").gradient.data<float>()[3] = -0x1p96f;
@@ -243,14 +255,14 @@ TEST(GpuOptimizer, OneGraphHasTheBitsOfTheCpuInEveryStep) {
 TEST(GpuOptimizer, GoesOnFromStateThatWasLoaded) {
   Twins twins(TestConfig(HEAD, CLIP_ADAMW));
   for (std::int64_t step = 0; step < 2; ++step) {
-    twins.model().FillGradients(static_cast<std::uint64_t>(step) + 1);
+    twins.FillGradients(step + 1);
     twins.StepBoth(step);
   }
   const absl::StatusOr<std::vector<NamedTensor>> state = twins.optimizer().State();
   ASSERT_EQ(state.status(), absl::OkStatus());
   twins.Restart();
   ASSERT_EQ(twins.optimizer().Load(*state), absl::OkStatus());
-  twins.model().FillGradients(3);
+  twins.FillGradients(3);
   twins.StepBoth(2);
 }
 
@@ -284,19 +296,12 @@ TEST(GpuOptimizer, CreateNamesWhatItCannotStep) {
   };
   EXPECT_EQ(message(twins.model().pointers()),
             "parameter embedding: the value must be F32 on cuda, found F32 on cpu");
-  Parameter bias = *twins.parameters()[1];
-  bias.name = "selection_bias";
-  bias.role = ParameterRole::kBalancingBias;
-  std::vector<Parameter*> parameters = twins.parameters();
-  parameters.push_back(&bias);
-  EXPECT_EQ(message(parameters),
-            "parameter selection_bias: a balancing bias is not stepped on a GPU");
 }
 
 TEST(GpuOptimizer, AStepHasTheLaunchesThatItSays) {
   Twins twins(TestConfig());
-  // The norm's, Muon's for blocks of up to 64 rows, and one for each of AdamW's.
-  EXPECT_EQ(twins.optimizer().launches(), 3 + 3 + 5);
+  // The norm's, Muon's for blocks of up to 64 rows, and one for each of AdamW's and each bias.
+  EXPECT_EQ(twins.optimizer().launches(), 3 + 3 + 5 + 1);
 }
 
 TEST(GpuOptimizerDeathTest, AReportIsReadBeforeTheNextStep) {
