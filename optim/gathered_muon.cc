@@ -177,7 +177,7 @@ absl::Status GatheredMuon::Round(const MuonHyperparameters& hyper, const CutGrou
 std::vector<NamedTensor> GatheredMuon::State() const {
   std::vector<NamedTensor> state;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (momentum_[i].defined()) state.push_back({"momentum/" + parameters_[i].name, momentum_[i]});
+    if (momentum_[i].defined()) state.push_back({MomentumName(parameters_[i].name), momentum_[i]});
   }
   return state;
 }

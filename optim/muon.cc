@@ -9,9 +9,9 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "kernels/common/float_environment.h"
+#include "kernels/gradient_norm/gradient_norm.h"
 #include "kernels/newton_schulz/coefficients.h"
 #include "kernels/newton_schulz/matrix_checks.h"
-#include "optim/gradient_norm.h"
 
 namespace headwise {
 namespace {
@@ -165,7 +165,7 @@ void Muon::StepUnguarded(ThreadPool& pool, double learning_rate_factor, double g
 
 std::vector<NamedTensor> Muon::State() const {
   std::vector<NamedTensor> state;
-  for (const Weight& w : weights_) state.push_back({"momentum/" + w.parameter.name, w.momentum});
+  for (const Weight& w : weights_) state.push_back({MomentumName(w.parameter.name), w.momentum});
   return state;
 }
 

@@ -105,7 +105,7 @@ class Muon {
   MuonReport Step(ThreadPool& pool, double learning_rate_factor = 1.0);
 
   // Step without the look, for a caller that has already made sure that every gradient is finite
-  // and below 2^96 (optim/gradient_norm.h) and that may clip: the gradients are multiplied by
+  // and below 2^96 (kernels/gradient_norm/gradient_norm.h) and that may clip: the gradients are multiplied by
   // gradient_scale, in [0, 1], first.
   void StepUnguarded(ThreadPool& pool, double learning_rate_factor, double gradient_scale = 1.0);
 

@@ -11,10 +11,10 @@
 #include "core/parallel/tensor_layout.h"
 #include "kernels/adamw/adamw.h"
 #include "kernels/common/float_environment.h"
+#include "kernels/gradient_norm/gradient_norm.h"
 #include "kernels/moe/balancing.h"
 #include "optim/axis_groups.h"
 #include "optim/gathered_muon.h"
-#include "optim/gradient_norm.h"
 #include "optim/muon.h"
 #include "optim/parameter_share.h"
 #include "optim/rank_plan.h"
@@ -23,28 +23,6 @@
 
 namespace headwise {
 namespace {
-
-// The tensors that a step reads and writes.
-absl::Status ValidateTensors(const Parameter& parameter) {
-  for (const auto& [what, tensor] :
-       {std::pair("value", &parameter.value), std::pair("gradient", &parameter.gradient)}) {
-    if (!tensor->defined()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("parameter ", parameter.name, " has no ", what));
-    }
-    if (tensor->dtype() != DType::kF32 || tensor->device() != Device::kCpu) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "parameter ", parameter.name, ": the ", what, " must be F32 on ", Name(Device::kCpu),
-          ", found ", Name(tensor->dtype()), " on ", Name(tensor->device())));
-    }
-  }
-  if (parameter.gradient.shape() != parameter.value.shape()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "parameter ", parameter.name, ": value has shape ", ToString(parameter.value.shape()),
-        ", gradient ", ToString(parameter.gradient.shape())));
-  }
-  return absl::OkStatus();
-}
 
 template <typename T>
 absl::Span<T> Elements(const Tensor& tensor) {
@@ -122,10 +100,10 @@ class OptimizerImpl final : public Optimizer {
       for (NamedTensor& s : state) s.tensor = WithLayout(s.tensor, parts_.muon_values.at(s.name));
     }
     for (const AdamWParameter& p : parts_.adamw) {
-      state.push_back({"adamw.m/" + p.name, p.m});
-      state.push_back({"adamw.v/" + p.name, p.v});
+      state.push_back({AdamWMName(p.name), p.m});
+      state.push_back({AdamWVName(p.name), p.v});
     }
-    state.push_back({"adamw.updates", adamw_updates_});
+    state.push_back({kAdamWUpdatesName, adamw_updates_});
     std::sort(state.begin(), state.end(),
               [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
     return state;
@@ -209,7 +187,7 @@ absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Create(const OptimizerConf
   std::vector<ParameterShare> shares;  // of `gradients`
   for (std::size_t i = 0; i < views.size(); ++i) {
     const Parameter& p = *views[i];
-    HW_RETURN_IF_ERROR(ValidateTensors(p));
+    HW_RETURN_IF_ERROR(ValidateTensors(p, Device::kCpu));
     const ParameterAssignment& assignment =
         parts.assignments.emplace_back(plan.grouped[i].assignment);
     if (assignment.group == OptimizerGroup::kBalancing) {
@@ -227,7 +205,7 @@ absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Create(const OptimizerConf
   for (std::size_t i = 0; i < plan.muon.size(); ++i) {
     const Parameter& p = *views[plan.muon[i]];
     muons.push_back({p.name, p.value.Rows<float>(), p.gradient.Rows<const float>()});
-    parts.muon_values["momentum/" + p.name] = p.value;
+    parts.muon_values[MomentumName(p.name)] = p.value;
     if (plan.cut.local[i].has_value()) {
       whole_blocks.push_back({.name = p.name,
                               .value = muons.back().value,

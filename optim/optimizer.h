@@ -56,20 +56,9 @@
 #include "optim/optimizer_kernels.h"
 #include "optim/parameter.h"
 #include "optim/schedule.h"
+#include "optim/step_report.h"
 
 namespace headwise {
-
-struct StepReport {
-  double gradient_norm =
-      0;                // of all parameters, before clipping; infinite or NaN only if a gradient is
-  double schedule = 0;  // the factor that multiplied the learning rates
-  double clip_factor = 1;  // what multiplied the clipped gradients
-  bool skipped = false;    // a gradient was not finite or >= 2^96: no state changed
-  std::string non_finite;  // then: the first such parameter, by name
-  // Not OK on several ranks only: they could not talk, or replicas have come apart (kDataLoss). What
-  // has been written is then not known, and the run is over.
-  absl::Status status;
-};
 
 class Optimizer {
  public:

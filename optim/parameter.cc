@@ -1,5 +1,9 @@
 #include "optim/parameter.h"
 
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
 namespace headwise {
 
 const char* Name(ParameterRole role) {
@@ -34,6 +38,27 @@ const char* Name(ParameterRole role) {
       return "expert";
   }
   return "?";
+}
+
+absl::Status ValidateTensors(const Parameter& parameter, Device device) {
+  for (const auto& [what, tensor] :
+       {std::pair("value", &parameter.value), std::pair("gradient", &parameter.gradient)}) {
+    if (!tensor->defined()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("parameter ", parameter.name, " has no ", what));
+    }
+    if (tensor->dtype() != DType::kF32 || tensor->device() != device) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parameter ", parameter.name, ": the ", what, " must be F32 on ", Name(device),
+          ", found ", Name(tensor->dtype()), " on ", Name(tensor->device())));
+    }
+  }
+  if (parameter.gradient.shape() != parameter.value.shape()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parameter ", parameter.name, ": value has shape ", ToString(parameter.value.shape()),
+        ", gradient ", ToString(parameter.gradient.shape())));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace headwise

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "core/heads/head_blocks.h"
 #include "core/tensor/tensor.h"
 
@@ -55,6 +56,10 @@ struct Parameter {
   // One block per head, declared at creation.
   std::optional<HeadBlocks> head_blocks = std::nullopt;
 };
+
+// Whether value and gradient are there, fp32 on `device` and of one shape: kInvalidArgument names the
+// parameter and what is not.
+absl::Status ValidateTensors(const Parameter& parameter, Device device);
 
 }  // namespace headwise
 

@@ -1,4 +1,4 @@
-// ShardNorm: the gradient norm and the guard (optim/gradient_norm.h) where ranks hold shares.
+// ShardNorm: the gradient norm and the guard (kernels/gradient_norm/gradient_norm.h) where ranks hold shares.
 //
 // Each distinct element counts once, and the bits are those of a single rank, whatever the layouts:
 //
@@ -25,10 +25,10 @@
 #include "core/parallel/comm/communicator.h"
 #include "core/parallel/mesh.h"
 #include "kernels/common/thread_pool.h"
+#include "kernels/gradient_norm/gradient_norm.h"
+#include "kernels/gradient_norm/row_squares.h"
 #include "optim/axis_groups.h"
-#include "optim/gradient_norm.h"
 #include "optim/parameter_share.h"
-#include "optim/row_squares.h"
 
 namespace headwise {
 

@@ -48,6 +48,9 @@ template <typename C>
 struct AdamWFactors {
   C a, b, decay, epsilon, p, q;
   C gradient_scale;  // 1: none
+  // For a GPU, which decides it itself (cuda.h). Not zero: the step writes nothing, as a gradient
+  // was not finite.
+  std::uint32_t skip = 0;
 };
 // step < 1 fails an HW_CHECK.
 template <typename C>

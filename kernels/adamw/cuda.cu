@@ -21,6 +21,7 @@ struct AdamWBody {
 
   template <int N>
   __device__ __forceinline__ void Run(std::int64_t /*row*/, std::int64_t i) const {
+    if (LoadCached(&factors->skip) != 0) return;
     const Fp32 a = LoadCached(&factors->a), b = LoadCached(&factors->b);
     const Fp32 decay = LoadCached(&factors->decay), epsilon = LoadCached(&factors->epsilon);
     const Fp32 p = LoadCached(&factors->p), q = LoadCached(&factors->q);

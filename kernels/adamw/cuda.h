@@ -6,7 +6,8 @@
 // Both return the bits of adamw.h, in one launch. The step's constants are read from device memory,
 // so that a launch captured in a CUDA graph takes those of each replay: the host forms them with
 // MakeAdamWFactors<float>() and copies them there before the graph; a kernel may overwrite
-// gradient_scale, where clipping is decided on the device.
+// gradient_scale and skip, where clipping and the guard are decided on the device. Where skip is
+// not zero nothing is written, and only the factors are read.
 //
 //   HW_RETURN_IF_ERROR(cuda::AdamWStep(factors, weight, m, v, gradient, stream));
 //

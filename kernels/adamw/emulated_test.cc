@@ -37,8 +37,10 @@ struct State {
     AdamWStep<float>(kHyper, step, scale, Span(weight.span()), Span(m.span()), Span(v.span()),
                      Span(gradient.view()), pool);
   }
-  absl::Status Emulated(std::int64_t step, double scale, const emulation::Options& order) {
-    const auto factors = MakeAdamWFactors<float>(kHyper, step, scale);
+  absl::Status Emulated(std::int64_t step, double scale, const emulation::Options& order,
+                        std::uint32_t skip = 0) {
+    auto factors = MakeAdamWFactors<float>(kHyper, step, scale);
+    factors.skip = skip;
     emulation::Session session(order);
     session.AddRegion("factors", &factors, sizeof(factors), emulation::Access::kRead);
     AddMatrix(session, "weight", weight.span());
@@ -81,6 +83,17 @@ TEST(EmulatedAdamW, HasTheCpusBits) {
 TEST(EmulatedAdamW, ForSanitizersHasTheCpusBits) {
   for (const Layout layout : {Layout::kContiguous, Layout::kStrided}) {
     ExpectCpuBits(301, layout, kThreadOrders[2]);
+  }
+}
+
+TEST(EmulatedAdamW, AStepThatIsSkippedWritesNothing) {
+  for (const std::int64_t n : {1, 63, 1024}) {
+    State actual(n, Layout::kContiguous);
+    const State before = actual;
+    ASSERT_EQ(actual.Emulated(1, 0.5, kThreadOrders[0], /*skip=*/1), absl::OkStatus());
+    ExpectSameBits<float>(actual.weight.view(), before.weight.view(), "weight");
+    ExpectSameBits<float>(actual.m.view(), before.m.view(), "m");
+    ExpectSameBits<float>(actual.v.view(), before.v.view(), "v");
   }
 }
 

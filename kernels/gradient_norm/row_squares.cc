@@ -1,4 +1,4 @@
-#include "optim/row_squares.h"
+#include "kernels/gradient_norm/row_squares.h"
 
 #include <algorithm>
 #include <bit>
@@ -8,8 +8,6 @@ namespace headwise {
 namespace {
 
 constexpr std::uint32_t kMagnitude = 0x7fffffffu;
-constexpr std::uint32_t kTwoTo96 =
-    0x6f800000u;  // the bits of 2^96; NaN and infinity are larger still
 // Elements that one task handles. Not a part of the contract: rows are summed on their own.
 constexpr std::int64_t kTaskElements = std::int64_t{1} << 16;
 
@@ -63,7 +61,7 @@ void AddRowSquares(absl::Span<RowSquares> gradients, ThreadPool& pool) {
     for (; r < end; ++r) task.largest = std::max(task.largest, SumSquares<1>(g, r, sums + r));
   });
   for (const Task& task : tasks) {
-    if (task.largest >= kTwoTo96) gradients[task.gradient].unusable = true;
+    if (task.largest >= kUnusableBits) gradients[task.gradient].unusable = true;
   }
 }
 

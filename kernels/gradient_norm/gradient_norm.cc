@@ -1,11 +1,11 @@
-#include "optim/gradient_norm.h"
+#include "kernels/gradient_norm/gradient_norm.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
-#include "optim/row_squares.h"
+#include "kernels/gradient_norm/row_squares.h"
 
 namespace headwise {
 

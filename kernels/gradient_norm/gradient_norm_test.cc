@@ -1,6 +1,6 @@
 // The norm's order of additions is the contract's whatever the threads and the listing; the guard
 // sees every element.
-#include "optim/gradient_norm.h"
+#include "kernels/gradient_norm/gradient_norm.h"
 
 #include <bit>
 #include <cmath>
@@ -10,13 +10,20 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "optim/testing/random_values.h"
+#include "kernels/common/testing/kernel_testing.h"
+#include "kernels/common/thread_pool.h"
 
 namespace headwise {
 namespace {
 
 constexpr float kTwoTo96 = 0x1p96f;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<float> RandomValues(std::int64_t count, std::uint64_t seed) {
+  TestMatrix<float> values(1, count);
+  Fill(values, seed);
+  return {values.view().data, values.view().data + count};
+}
 
 struct Gradient {
   std::string name;

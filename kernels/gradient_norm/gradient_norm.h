@@ -10,8 +10,8 @@
 //
 // The guard: an element that is NaN or whose magnitude is 2^96 or more is unusable. Below it every
 // square fits and Newton-Schulz cannot overflow.
-#ifndef HEADWISE_OPTIM_GRADIENT_NORM_H_
-#define HEADWISE_OPTIM_GRADIENT_NORM_H_
+#ifndef HEADWISE_KERNELS_GRADIENT_NORM_GRADIENT_NORM_H_
+#define HEADWISE_KERNELS_GRADIENT_NORM_GRADIENT_NORM_H_
 
 #include <string>
 
@@ -42,4 +42,4 @@ double ClipFactor(double norm, double clip_norm);
 
 }  // namespace headwise
 
-#endif  // HEADWISE_OPTIM_GRADIENT_NORM_H_
+#endif  // HEADWISE_KERNELS_GRADIENT_NORM_GRADIENT_NORM_H_

@@ -1,12 +1,13 @@
-// The pieces of the gradient norm (optim/gradient_norm.h has the order of additions): sums of
-// squares along rows, which may go on from where another part of the row ended, and the tree.
+// The pieces of the gradient norm (gradient_norm.h has the order of additions): sums of squares
+// along rows, which may go on from where another part of the row ended, and the tree.
 //
 //   std::vector<RowSquares> rows = {RowSquares(gradient)};
 //   AddRowSquares(absl::MakeSpan(rows), pool);
 //   const double sum = AdjacentPairSum(absl::MakeSpan(rows[0].sums));
-#ifndef HEADWISE_OPTIM_ROW_SQUARES_H_
-#define HEADWISE_OPTIM_ROW_SQUARES_H_
+#ifndef HEADWISE_KERNELS_GRADIENT_NORM_ROW_SQUARES_H_
+#define HEADWISE_KERNELS_GRADIENT_NORM_ROW_SQUARES_H_
 
+#include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -14,6 +15,10 @@
 #include "kernels/common/thread_pool.h"
 
 namespace headwise {
+
+// The magnitudes of unusable elements, as bits, begin here: 2^96, and NaN and infinity are larger
+// still.
+inline constexpr std::uint32_t kUnusableBits = 0x6f800000u;
 
 struct RowSquares {
   RowSpan<const float> gradient;
@@ -33,4 +38,4 @@ double AdjacentPairSum(absl::Span<double> sums);
 
 }  // namespace headwise
 
-#endif  // HEADWISE_OPTIM_ROW_SQUARES_H_
+#endif  // HEADWISE_KERNELS_GRADIENT_NORM_ROW_SQUARES_H_

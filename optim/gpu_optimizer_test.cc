@@ -1,0 +1,315 @@
+// The optimizer on a GPU has the bits of the one on the CPU, step by step and replayed from one
+// graph: values, state and reports, with clipping, a schedule and steps that are skipped.
+#include "optim/gpu_optimizer.h"
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/status_macros.h"
+#include "core/cuda/gpu.h"
+#include "core/heads/packed_qkv.h"
+#include "core/proto/config.pb.h"
+#include "core/tensor/tensor.h"
+#include "gtest/gtest.h"
+#include "kernels/common/thread_pool.h"
+#include "kernels/launchers/test_gpu.h"
+#include "optim/defaults.h"
+#include "optim/named_tensor.h"
+#include "optim/optimizer.h"
+#include "optim/parameter.h"
+#include "optim/step_report.h"
+#include "optim/testing/test_model.h"
+
+namespace headwise {
+namespace {
+
+constexpr std::int64_t kSteps = 4;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+OptimizerConfig TestConfig(MuonGranularity granularity = HEAD, ClipScope scope = CLIP_ALL) {
+  OptimizerConfig config = DefaultOptimizerConfig();
+  config.mutable_muon()->set_granularity(granularity);
+  config.mutable_muon()->set_weight_decay(0.1);
+  config.mutable_adamw()->set_weight_decay(0.2);
+  config.mutable_schedule()->set_kind(LINEAR);
+  config.mutable_schedule()->set_warmup_steps(2);
+  config.set_clip_norm(0.5);
+  config.set_clip_scope(scope);
+  config.set_balancing_rate(0.01);
+  return config;
+}
+
+std::string Bytes(const Tensor& host) {
+  return {static_cast<const char*>(host.raw_data()), static_cast<std::size_t>(host.bytes())};
+}
+
+// A Gpu that counts allocations.
+class CountingGpu final : public Gpu {
+ public:
+  int allocations = 0;
+
+  std::string Describe() const override { return gpu_->Describe(); }
+  CUstream_st* stream() const override { return gpu_->stream(); }
+  absl::StatusOr<std::shared_ptr<void>> Allocate(std::int64_t bytes) override {
+    ++allocations;
+    return gpu_->Allocate(bytes);
+  }
+  absl::Status Copy(void* to, const void* from, std::int64_t bytes) override {
+    return gpu_->Copy(to, from, bytes);
+  }
+  absl::Status Fill(void* to, unsigned char byte, std::int64_t bytes) override {
+    return gpu_->Fill(to, byte, bytes);
+  }
+  absl::Status Upload(void* device, const void* host, std::int64_t bytes) override {
+    return gpu_->Upload(device, host, bytes);
+  }
+  absl::Status Download(void* host, const void* device, std::int64_t bytes) override {
+    return gpu_->Download(host, device, bytes);
+  }
+  absl::Status Synchronize() override { return gpu_->Synchronize(); }
+  absl::StatusOr<std::unique_ptr<GpuGraph>> Capture(
+      absl::FunctionRef<absl::Status()> enqueue) override {
+    return gpu_->Capture(enqueue);
+  }
+
+ private:
+  template <typename T>
+  using In = RowSpan<const T>;
+  template <typename T>
+  using Out = RowSpan<T>;
+  static absl::Status NoProducts() { return absl::UnimplementedError("products"); }
+  absl::Status Forward(In<float>, In<float>, Out<float>) override { return NoProducts(); }
+  absl::Status Forward(In<BFloat16>, In<BFloat16>, Out<BFloat16>) override { return NoProducts(); }
+  absl::Status Forward(In<BFloat16>, In<BFloat16>, Out<float>) override { return NoProducts(); }
+  absl::Status BackwardInput(In<float>, In<float>, Out<float>) override { return NoProducts(); }
+  absl::Status BackwardInput(In<BFloat16>, In<BFloat16>, Out<BFloat16>) override {
+    return NoProducts();
+  }
+  absl::Status BackwardInput(In<BFloat16>, In<BFloat16>, Out<float>) override {
+    return NoProducts();
+  }
+  absl::Status BackwardWeight(In<float>, In<float>, Out<float>) override { return NoProducts(); }
+  absl::Status BackwardWeight(In<BFloat16>, In<BFloat16>, Out<float>) override {
+    return NoProducts();
+  }
+
+  const std::unique_ptr<Gpu> gpu_ = CreateTestGpu();
+};
+
+// A model on the CPU with its optimizer, and the same on the GPU.
+class Twins {
+ public:
+  explicit Twins(const OptimizerConfig& config) : config_(config) {
+    auto& bias = model_.parameters.emplace_back(std::make_unique<Parameter>());
+    bias->name = "selection_bias";
+    bias->role = ParameterRole::kBalancingBias;
+    bias->value = Tensor::Zeros({5}, DType::kF32, Device::kCpu);
+    bias->gradient = Tensor::Zeros({5}, DType::kF32, Device::kCpu);
+    for (const Parameter* p : model_.pointers()) {
+      auto& copy = on_gpu_.emplace_back(std::make_unique<Parameter>(*p));
+      copy->value = ToGpu(p->value);
+      copy->gradient = ToGpu(p->gradient);
+    }
+    cpu_ = *Optimizer::Create(config, model_.pointers());
+    Restart();
+  }
+
+  TestModel& model() { return model_; }
+  CountingGpu& gpu() { return gpu_; }
+  GpuOptimizer& optimizer() { return *optimizer_; }
+  std::vector<Parameter*> parameters() {
+    std::vector<Parameter*> parameters;
+    for (const auto& p : on_gpu_) parameters.push_back(p.get());
+    return parameters;
+  }
+
+  void FillGradients(std::int64_t seed) {
+    model_.FillGradients(static_cast<std::uint64_t>(seed));
+    float* const loads = model_.Get("selection_bias").gradient.data<float>();
+    for (int e = 0; e < 5; ++e) loads[e] = static_cast<float>(e * (seed + 1) % 4);
+  }
+
+  // An optimizer without state on the GPU, of the same values.
+  void Restart() {
+    absl::StatusOr<std::unique_ptr<GpuOptimizer>> optimizer =
+        GpuOptimizer::Create(config_, parameters(), gpu_, TestLaunchers());
+    ASSERT_EQ(optimizer.status(), absl::OkStatus());
+    optimizer_ = *std::move(optimizer);
+  }
+
+  // A step of both with the gradients that the model has; `run` runs that of the GPU.
+  void StepBoth(std::int64_t step, absl::FunctionRef<absl::Status()> run) {
+    SCOPED_TRACE(testing::Message() << "step " << step);
+    ThreadPool pool(1);
+    const StepReport expected = cpu_->Step(step, kSteps, pool);
+    for (std::size_t i = 0; i < on_gpu_.size(); ++i) {
+      Upload(model_.parameters[i]->gradient, on_gpu_[i]->gradient);
+    }
+    ASSERT_EQ(optimizer_->Prepare(step, kSteps), absl::OkStatus());
+    ASSERT_EQ(run(), absl::OkStatus());
+    const absl::StatusOr<StepReport> report = optimizer_->ReadReport();
+    ASSERT_EQ(report.status(), absl::OkStatus());
+    if (expected.skipped) {
+      EXPECT_NE(report->gradient_norm, report->gradient_norm);
+    } else {
+      EXPECT_EQ(report->gradient_norm, expected.gradient_norm);
+    }
+    EXPECT_EQ(report->schedule, expected.schedule);
+    EXPECT_EQ(report->clip_factor, expected.clip_factor);
+    EXPECT_EQ(report->skipped, expected.skipped);
+    EXPECT_EQ(report->non_finite, expected.non_finite);
+    ExpectSame();
+  }
+  void StepBoth(std::int64_t step) {
+    StepBoth(step, [&] { return optimizer_->Enqueue(); });
+  }
+
+  void ExpectSame() {
+    for (std::size_t i = 0; i < on_gpu_.size(); ++i) {
+      EXPECT_TRUE(Bytes(ToHost(on_gpu_[i]->value)) == Bytes(model_.parameters[i]->value))
+          << on_gpu_[i]->name;
+    }
+    const absl::StatusOr<std::vector<NamedTensor>> actual = optimizer_->State();
+    ASSERT_EQ(actual.status(), absl::OkStatus());
+    const std::vector<NamedTensor> expected = cpu_->State();
+    ASSERT_EQ(actual->size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const NamedTensor& state = (*actual)[i];
+      EXPECT_EQ(state.name, expected[i].name);
+      EXPECT_EQ(state.tensor.dtype(), expected[i].tensor.dtype()) << state.name;
+      EXPECT_EQ(state.tensor.shape(), expected[i].tensor.shape()) << state.name;
+      EXPECT_TRUE(Bytes(state.tensor) == Bytes(expected[i].tensor)) << state.name;
+    }
+  }
+
+ private:
+  void Upload(const Tensor& host, const Tensor& device) {
+    ASSERT_EQ(gpu_.Upload(device.raw_data(), host.raw_data(), host.bytes()), absl::OkStatus());
+  }
+  Tensor ToGpu(const Tensor& host) {
+    const Tensor copy = Tensor::FromStorage(*gpu_.Allocate(host.bytes()), host.shape(),
+                                            host.dtype(), Device::kCuda);
+    Upload(host, copy);
+    return copy;
+  }
+  Tensor ToHost(const Tensor& device) {
+    const Tensor copy = Tensor::Empty(device.shape(), device.dtype(), Device::kCpu);
+    EXPECT_EQ(gpu_.Download(copy.raw_data(), device.raw_data(), copy.bytes()), absl::OkStatus());
+    return copy;
+  }
+
+  const OptimizerConfig config_;
+  CountingGpu gpu_;
+  TestModel model_ = MakeTestModel(Packing::kInterleavedPerKvGroup);
+  std::vector<std::unique_ptr<Parameter>> on_gpu_;
+  std::unique_ptr<Optimizer> cpu_;
+  std::unique_ptr<GpuOptimizer> optimizer_;
+};
+
+TEST(GpuOptimizer, HasTheBitsOfTheCpu) {
+  for (const MuonGranularity granularity : {HEAD, WHOLE_MATRIX}) {
+    for (const ClipScope scope : {CLIP_ADAMW, CLIP_ALL, CLIP_NONE}) {
+      SCOPED_TRACE(testing::Message() << granularity << ", " << scope);
+      Twins twins(TestConfig(granularity, scope));
+      for (std::int64_t step = 0; step < 2; ++step) {
+        twins.FillGradients(step + 1);
+        twins.StepBoth(step);
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+// Learning rates, clip factors, the count of updates, and whether to update at all.
+TEST(GpuOptimizer, OneGraphHasTheBitsOfTheCpuInEveryStep) {
+  Twins twins(TestConfig());
+  const int allocations = twins.gpu().allocations;
+  const absl::StatusOr<std::unique_ptr<GpuGraph>> graph =
+      twins.gpu().Capture([&] { return twins.optimizer().Enqueue(); });
+  ASSERT_EQ(graph.status(), absl::OkStatus());
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    twins.FillGradients(step + 1);
+    if (step == 1) {
+      twins.model().Get("w2").gradient.data<float>()[619] = kNan;
+      twins.model().Get("norm").gradient.data<float>()[3] = -0x1p96f;
+    }
+    if (step == 2) {  // nothing to clip
+      for (const Parameter* p : twins.model().pointers()) {
+        std::memset(p->gradient.raw_data(), 0, static_cast<std::size_t>(p->gradient.bytes()));
+      }
+    }
+    twins.StepBoth(step, [&] { return (*graph)->Launch(); });
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_EQ(twins.gpu().allocations, allocations);
+}
+
+TEST(GpuOptimizer, GoesOnFromStateThatWasLoaded) {
+  Twins twins(TestConfig(HEAD, CLIP_ADAMW));
+  for (std::int64_t step = 0; step < 2; ++step) {
+    twins.FillGradients(step + 1);
+    twins.StepBoth(step);
+  }
+  const absl::StatusOr<std::vector<NamedTensor>> state = twins.optimizer().State();
+  ASSERT_EQ(state.status(), absl::OkStatus());
+  twins.Restart();
+  ASSERT_EQ(twins.optimizer().Load(*state), absl::OkStatus());
+  twins.FillGradients(3);
+  twins.StepBoth(2);
+}
+
+TEST(GpuOptimizer, LoadNamesTheTensorThatDoesNotFit) {
+  Twins twins(TestConfig());
+  const std::vector<NamedTensor> state = *twins.optimizer().State();
+  const auto message = [&](std::vector<NamedTensor> with) {
+    const absl::Status status = twins.optimizer().Load(with);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_EQ(message({state.begin(), state.end() - 1}), "optimizer state: momentum/wqkv is missing");
+  std::vector<NamedTensor> with = state;
+  with.push_back({"momentum/w9", state.back().tensor});
+  EXPECT_EQ(message(with), "optimizer state: momentum/w9 belongs to no parameter");
+  with.back().name = with.front().name;
+  EXPECT_EQ(message(with), "optimizer state: two tensors adamw.m/embedding");
+  with = state;
+  with.back().tensor = Tensor::Zeros({48, 19}, DType::kF32, Device::kCpu);
+  EXPECT_EQ(message(with),
+            "optimizer state: momentum/wqkv must be F32[48, 20] on cpu, found F32[48, 19] on cpu");
+}
+
+TEST(GpuOptimizer, CreateNamesWhatItCannotStep) {
+  Twins twins(TestConfig());
+  const auto message = [&](std::vector<Parameter*> parameters) {
+    return std::string(
+        GpuOptimizer::Create(TestConfig(), std::move(parameters), twins.gpu(), TestLaunchers())
+            .status()
+            .message());
+  };
+  EXPECT_EQ(message(twins.model().pointers()),
+            "parameter embedding: the value must be F32 on cuda, found F32 on cpu");
+}
+
+TEST(GpuOptimizer, AStepHasTheLaunchesThatItSays) {
+  Twins twins(TestConfig());
+  // The norm's, Muon's for blocks of up to 64 rows, and one for each of AdamW's and each bias.
+  EXPECT_EQ(twins.optimizer().launches(), 3 + 3 + 5 + 1);
+}
+
+TEST(GpuOptimizerDeathTest, AReportIsReadBeforeTheNextStep) {
+  Twins twins(TestConfig());
+  EXPECT_DEATH(static_cast<void>(twins.optimizer().ReadReport()), "no step was prepared");
+  ASSERT_EQ(twins.optimizer().Prepare(0, kSteps), absl::OkStatus());
+  EXPECT_DEATH(static_cast<void>(twins.optimizer().Prepare(1, kSteps)), "ReadReport\\(\\) first");
+}
+
+}  // namespace
+}  // namespace headwise
