@@ -407,24 +407,35 @@ TEST(BenchTest, DecodingBeginsAgainWhenRowsAreFull) {
 }
 
 TEST(BenchTest, EveryKernelRuns) {
-  for (const char* name : {"muse_spark_tiny", "muse_glimmer_tiny", "gpt_oss_tiny"}) {
-    BenchPlan plan = SmallPlan(name);
-    if (std::string(name) == "gpt_oss_tiny") {
-      plan.config.mutable_training()->set_compute_dtype(BF16);
+  for (const char* name : {"muse_spark_tiny", "muse_glimmer_tiny", "gpt_oss_tiny", "muse_17m"}) {
+    RunConfig config = SmallPlan(name).config;
+    if (std::string(name) == "gpt_oss_tiny") config.mutable_training()->set_compute_dtype(BF16);
+    const std::unique_ptr<BenchDevice> device = MakeCpuBenchDevice(1);
+    for (const KernelCase& c : StepKernels(config, 20, true)) {
+      absl::StatusOr<KernelWork> work = c.make(*device);
+      ASSERT_TRUE(work.ok()) << name << ": " << c.name << ": " << work.status();
+      const std::unique_ptr<UnitRunner> runner = device->Time(*std::move(work));
+      ASSERT_TRUE(runner->Prepare().ok() && runner->Run().ok());
+      EXPECT_GT(*runner->Seconds(), 0) << name << ": " << c.name;
     }
-    std::set<std::string> measured;
-    const absl::Status status =
-        MeasureKernels(plan, *MakeCpuBenchDevice(1), [&](const KernelResult& r) {
-          measured.insert(r.name);
-          EXPECT_EQ(r.tokens, 20);
-          EXPECT_EQ(r.seconds.size(), 1) << r.name;
-          EXPECT_EQ(r.copy.size(), 1) << r.name;
-          EXPECT_EQ(r.product.size(), r.flops > 0 ? 1 : 0) << r.name;
-        });
-    ASSERT_TRUE(status.ok()) << name << ": " << status;
-    EXPECT_EQ(measured.size(), StepKernels(plan.config, 20, true).size()) << name;
-    EXPECT_EQ(measured.count("prepare_qkv.backward"), 1) << name;
   }
+}
+
+TEST(BenchTest, KernelsAreMeasuredAtTheLargestSizeBesideTheirFloors) {
+  BenchPlan plan = SmallPlan("muse_demo");
+  plan.config.mutable_model()->set_num_layers(1);
+  std::set<std::string> measured;
+  const absl::Status status =
+      MeasureKernels(plan, *MakeCpuBenchDevice(1), [&](const KernelResult& r) {
+        measured.insert(r.name);
+        EXPECT_EQ(r.tokens, 20);
+        EXPECT_EQ(r.seconds.size(), 1) << r.name;
+        EXPECT_EQ(r.copy.size(), 1) << r.name;
+        EXPECT_EQ(r.product.size(), r.flops > 0 ? 1 : 0) << r.name;
+      });
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(measured.size(), StepKernels(plan.config, 20, true).size());
+  EXPECT_EQ(measured.count("prepare_qkv.backward"), 1);
 }
 
 // --- report ---

@@ -139,7 +139,7 @@ void AddBenchCommand(CLI::App& app, Action* action) {
       ->type_name("FILE");
   command
       ->add_option("--layers", flags->layers,
-                   "Layers in place of the model's: muse_spark with 4 is its unit")
+                   "Layers in place of the model's, e.g. 4 of muse_spark")
       ->check(CLI::Range(1, 1000000))
       ->type_name("N");
   command->add_option("--set", flags->config.sets, "Overrides one setting; may be given again")
