@@ -4,6 +4,7 @@
 //   muse generate --prompt "..."     continues it with the newest run
 //   muse eval --run DIR --text FILE  loss and perplexity of a text
 //   muse convert --from A --to B     Hugging Face folder <-> checkpoint
+//   muse bench                       how fast it is here
 //   muse info                        the presets
 #include <fcntl.h>
 
@@ -75,6 +76,7 @@ int Main(int argc, char** argv) {
   AddTrainCommand(app, &action);
   AddGenerateCommand(app, &action);
   AddEvalCommand(app, &action);
+  AddBenchCommand(app, &action);
   AddConvertCommand(app, &action);
   AddInfoCommand(app, &action);
   try {

@@ -25,6 +25,7 @@ inline CLI::Validator NotEmpty() {
 void AddTrainCommand(CLI::App& app, Action* action);
 void AddGenerateCommand(CLI::App& app, Action* action);
 void AddEvalCommand(CLI::App& app, Action* action);
+void AddBenchCommand(CLI::App& app, Action* action);
 void AddConvertCommand(CLI::App& app, Action* action);
 void AddInfoCommand(CLI::App& app, Action* action);
 

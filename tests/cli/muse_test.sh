@@ -68,6 +68,20 @@ expect 2 'try --set training.micro_batches=4 in a new run, or a dp that divides 
 expect 3 'error: --mesh cp=1024: 1024 ranks as threads need at least .* together; expected at most' train --preset llama3_tiny --set data.path="$text" --set training.sequence_length=1024 --mesh cp=1024 --dry-run
 expect 2 "error: --ranks: expected threads, found 'thread'; did you mean 'threads'" train "${four[@]}" --mesh dp=2 --ranks thread
 
+# Benchmarks: what is printed, not how long it took.
+quick=(bench --config "$config" --tokens 16 --rounds 1)
+expect 0 'train +16 .*unfused / fused [0-9.]+' "${quick[@]}" --units train
+expect 0 '^\{"name":"decode/fused/time","unit":"ms","value":[0-9.e-]+,.*"tokens":16,"rows":3,"preset":".*tiny.textproto","layers":1,' "${quick[@]}" --units decode --rows 3 --layers 1 --json
+expect 0 '^prepare_qkv.backward ' "${quick[@]}" --units kernels
+check 'nothing but JSON on standard output' test "$("$muse" "${quick[@]}" --units prefill --json 2> /dev/null | grep -cv '^{.*}$')" = 0
+expect 2 "preset 'muse_spak' does not exist; did you mean 'muse_spark'" bench --preset muse_spak
+expect 2 "error: --tokens: expected numbers from 1 .*found 'many'" bench --tokens 16,many
+expect 2 'error: --tokens: found 257, expected at most model.max_sequence_length = 256' bench --config "$config" --tokens 257
+expect 2 "did you mean 'train'" bench --units trian
+expect 3 'error: memory: muse_spark of 4 layers .* needs [0-9.]+ TiB on cpu.*expected at most' bench --preset muse_spark --layers 4
+expect 4 'says nothing about a GPU' bench --device cuda-emulated
+expect 4 'built without CUDA' bench --device cuda
+
 # What does not: one line, the right code.
 expect 2 "error: .*did you mean '--steps'" train --stesp 4
 expect 2 "error: unknown command 'trian'; did you mean 'train'" trian
