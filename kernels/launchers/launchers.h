@@ -24,31 +24,40 @@
 #include "kernels/elementwise/cuda.h"
 #include "kernels/embedding/cuda.h"
 #include "kernels/gemm/cuda.h"
+#include "kernels/moe/cuda.h"
 #include "kernels/muon_step/cuda.h"
 #include "kernels/prepare_qkv/cuda.h"
 #include "kernels/rms_norm/cuda.h"
 #include "kernels/swiglu/cuda.h"
 
 // Launchers of a storage type, float or BFloat16: X(name).
-#define HW_STORAGE_LAUNCHERS(X) \
-  X(RmsNormForward)             \
-  X(RmsNormBackward)            \
-  X(Add)                        \
-  X(AddBias)                    \
-  X(SigmoidGateForward)         \
-  X(SigmoidGateBackward)        \
-  X(ResidualGateForward)        \
-  X(ResidualGateBackward)       \
-  X(SwigluForward)              \
-  X(SwigluBackward)             \
-  X(LinearBackwardBias)         \
-  X(EmbeddingForward)           \
-  X(EmbeddingBackward)          \
-  X(CrossEntropy)               \
-  X(PrepareQkv)                 \
-  X(PrepareQkvBackward)         \
-  X(AttentionForward)           \
-  X(AttentionBackward)
+#define HW_STORAGE_LAUNCHERS(X)  \
+  X(RmsNormForward)              \
+  X(RmsNormBackward)             \
+  X(Add)                         \
+  X(AddBias)                     \
+  X(SigmoidGateForward)          \
+  X(SigmoidGateBackward)         \
+  X(ResidualGateForward)         \
+  X(ResidualGateBackward)        \
+  X(SwigluForward)               \
+  X(SwigluBackward)              \
+  X(LinearBackwardBias)          \
+  X(EmbeddingForward)            \
+  X(EmbeddingBackward)           \
+  X(CrossEntropy)                \
+  X(PrepareQkv)                  \
+  X(PrepareQkvBackward)          \
+  X(AttentionForward)            \
+  X(AttentionBackward)           \
+  X(DispatchForward)             \
+  X(DispatchBackward)            \
+  X(CombineForward)              \
+  X(CombineBackward)             \
+  X(GroupedLinearForward)        \
+  X(GroupedLinearBackwardInput)  \
+  X(GroupedLinearBackwardWeight) \
+  X(GroupedLinearBackwardBias)
 
 // The others: X(name, function), in the namespace of a build.
 #define HW_OTHER_LAUNCHERS(X)                       \
@@ -57,6 +66,13 @@
   X(TransformLogits, TransformLogits)               \
   X(SumLosses, SumLosses)                           \
   X(ReduceHeadNormGradient, ReduceHeadNormGradient) \
+  X(RouterForward, RouterForward)                   \
+  X(RouterBackward, RouterBackward)                 \
+  X(GroupByExpert, GroupByExpert)                   \
+  X(CountLoads, CountLoads)                         \
+  X(LoadBalancingLoss, LoadBalancingLoss)           \
+  X(LoadBalancingBackward, LoadBalancingBackward)   \
+  X(UpdateSelectionBias, UpdateSelectionBias)       \
   X(AdamWStep, AdamWStep)                           \
   X(MuonStep, MuonStep)
 
