@@ -1,7 +1,5 @@
 #include "model/decoder_options.h"
 
-#include <cstdint>
-
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "kernels/attention/cuda.h"
