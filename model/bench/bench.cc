@@ -107,6 +107,7 @@ absl::Status MeasureUnit(const BenchPlan& plan, BenchDevice& device,
     runners.push_back(device.Time(device.Copy(copied)));
   }
   std::vector<UnitRunner*> contenders;
+  contenders.reserve(runners.size());
   for (const std::unique_ptr<UnitRunner>& runner : runners) contenders.push_back(runner.get());
   HW_ASSIGN_OR_RETURN(Samples samples, Measure(contenders, plan.clock));
   result.fused = std::move(samples.front());
