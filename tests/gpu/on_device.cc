@@ -58,7 +58,7 @@ absl::Status OnDevice::Run(absl::FunctionRef<absl::Status(CUstream_st*)> enqueue
                                                    : "a graph's bytes are not its launches'");
   }
   HW_ASSIGN_OR_RETURN(const std::uint64_t in_graph, fault());
-  if (in_graph != fault_) return absl::InternalError("the graph found another fault");
+  if (in_graph != fault_) return absl::InternalError("a graph's fault is not its launches'");
   return absl::OkStatus();
 }
 
