@@ -12,19 +12,18 @@
 #include "kernels/cross_entropy/cuda.h"
 #include "kernels/elementwise/cuda.h"
 #include "kernels/embedding/cuda.h"
-#include "kernels/prepare_qkv/cuda.h"
-#include "kernels/prepare_qkv/cuda_unfused.h"
 #include "kernels/rms_norm/cuda.h"
 #include "kernels/swiglu/cuda.h"
 
 // Another launcher is another name in one of these.
-#define HW_TYPED_LAUNCHERS(X)                                                                \
-  X(Add)                                                                                     \
-  X(AddBias) X(AttentionBackward) X(AttentionForward) X(CrossEntropy) X(EmbeddingBackward)   \
-      X(EmbeddingForward) X(PrepareQkv) X(PrepareQkvBackward) X(ResidualGateBackward)        \
-          X(ResidualGateForward) X(RmsNormBackward) X(RmsNormForward) X(SigmoidGateBackward) \
-              X(SigmoidGateForward) X(SwigluBackward) X(SwigluForward)
-#define HW_UNTYPED_LAUNCHERS(X) X(AdamWStep) X(CopyVectors) X(TransformLogits)
+#define HW_TYPED_LAUNCHERS(X)                                                             \
+  X(Add)                                                                                  \
+  X(AddBias)                                                                              \
+  X(AttentionBackward)                                                                    \
+  X(AttentionForward) X(CrossEntropy) X(EmbeddingBackward) X(EmbeddingForward)            \
+      X(ResidualGateBackward) X(ResidualGateForward) X(RmsNormBackward) X(RmsNormForward) \
+          X(SigmoidGateBackward) X(SigmoidGateForward) X(SwigluBackward) X(SwigluForward)
+#define HW_UNTYPED_LAUNCHERS(X) X(AdamWStep) X(TransformLogits)
 
 namespace headwise {
 
