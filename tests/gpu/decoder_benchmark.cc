@@ -20,6 +20,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -124,10 +125,13 @@ absl::Status Run(const GpuBenchmarkFlags& flags, const CudaDevice& device) {
   if (flags.quick) sizes = {4096};
   if (flags.tiny) sizes = {33};
   for (const std::int64_t tokens : sizes) {
-    std::vector<DecoderCase> cases = PrepareQkvCases(tokens);
-    for (DecoderCase& c : DecoderCases(flags.tiny ? kTiny : kMuseSpark, tokens)) {
-      cases.push_back(std::move(c));
-    }
+    std::vector<DecoderCase> cases;
+    const auto add = [&](std::vector<DecoderCase> more) {
+      for (DecoderCase& c : more) cases.push_back(std::move(c));
+    };
+    if (tokens == sizes.front()) add(OptimizerCases(flags.tiny));
+    add(PrepareQkvCases(tokens));
+    add(DecoderCases(flags.tiny ? kTiny : kMuseSpark, tokens));
     for (const DecoderCase& c : cases) {
       Json row = {{"kernel", c.kernel},
                   {"pass", c.pass},

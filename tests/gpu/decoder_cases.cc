@@ -180,8 +180,11 @@ void AddVocabulary(const DecoderShape& s, std::int64_t tokens, std::vector<Decod
                    }});
 }
 
-void AddAdamW(std::int64_t elements, std::vector<DecoderCase>& cases) {
-  cases.push_back({"adamw", "step", absl::StrCat(elements), 28 * elements, 0,
+// On as many elements as so many blocks have.
+void AddAdamW(std::int64_t blocks, std::int64_t d, std::int64_t n,
+              std::vector<DecoderCase>& cases) {
+  const std::int64_t elements = blocks * d * n;
+  cases.push_back({"adamw", "step", absl::StrCat(blocks, "x", d, "x", n), 28 * elements, 0,
                    [=](BenchmarkMemory& memory) -> Enqueue {
                      const auto weight = Row(memory, elements), m = Row(memory, elements),
                                 v = Row(memory, elements), gradient = Row(memory, elements);
@@ -280,13 +283,23 @@ std::byte* BenchmarkMemory::Allocate(std::int64_t bytes) {
   return data;
 }
 
+std::vector<DecoderCase> OptimizerCases(bool tiny) {
+  std::vector<DecoderCase> cases;
+  if (tiny) {
+    AddAdamW(2, 4, 300, cases);
+  } else {
+    AddAdamW(160, 64, 8192, cases);
+    AddAdamW(48, 128, 4096, cases);
+  }
+  return cases;
+}
+
 std::vector<DecoderCase> DecoderCases(const DecoderShape& shape, std::int64_t tokens) {
   std::vector<DecoderCase> cases;
   AddNorms(tokens, shape.dim, {.style = RmsNormStyle::kGainCentered}, cases);
   AddNorms(tokens * shape.query_heads, shape.head_dim, {.style = RmsNormStyle::kScaleless}, cases);
   AddElementwise(tokens, shape.dim, cases);
   AddSwiglu(tokens * shape.experts_per_token, shape.expert_dim, cases);
-  AddAdamW(tokens * shape.dim, cases);
   AddVocabulary(shape, tokens, cases);
   AddAttention(shape, tokens, shape.window, cases);
   AddAttention(shape, tokens, 0, cases);

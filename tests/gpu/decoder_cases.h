@@ -83,6 +83,9 @@ struct DecoderCase {
 // those of attention, which take longest, last.
 std::vector<DecoderCase> DecoderCases(const DecoderShape& shape, std::int64_t tokens);
 
+// AdamW on weights of the sizes at which muon_step's benchmark measures, or a small one.
+std::vector<DecoderCase> OptimizerCases(bool tiny);
+
 }  // namespace headwise
 
 #endif  // HEADWISE_TESTS_GPU_DECODER_CASES_H_

@@ -16,13 +16,14 @@
 #include "kernels/swiglu/cuda.h"
 
 // Another launcher is another name in one of these.
-#define HW_TYPED_LAUNCHERS(X)                                                             \
-  X(Add)                                                                                  \
-  X(AddBias)                                                                              \
-  X(AttentionBackward)                                                                    \
-  X(AttentionForward) X(CrossEntropy) X(EmbeddingBackward) X(EmbeddingForward)            \
-      X(ResidualGateBackward) X(ResidualGateForward) X(RmsNormBackward) X(RmsNormForward) \
-          X(SigmoidGateBackward) X(SigmoidGateForward) X(SwigluBackward) X(SwigluForward)
+#define HW_TYPED_LAUNCHERS(X)                                                            \
+  X(Add)                                                                                 \
+  X(AddBias)                                                                             \
+  X(AttentionBackward)                                                                   \
+  X(AttentionForward)                                                                    \
+  X(CrossEntropy) X(EmbeddingBackward) X(EmbeddingForward) X(ResidualGateBackward)       \
+      X(ResidualGateForward) X(RmsNormBackward) X(RmsNormForward) X(SigmoidGateBackward) \
+          X(SigmoidGateForward) X(SwigluBackward) X(SwigluForward)
 #define HW_UNTYPED_LAUNCHERS(X) X(AdamWStep) X(TransformLogits)
 
 namespace headwise {
