@@ -46,15 +46,19 @@ void ExpectCpuBits(const LogitTransform& op, const TestShape& s, bool bad = fals
   const RowSpan<T> gpu_dz = device.Out(dz);
   const auto gpu_losses = RowOf(device.Out(losses));
   const RowSpan<float> gpu_logits = device.Out(logits);
+  std::vector<double> sum(1);
+  double* const gpu_sum = device.Out(sum).data();
   std::uint64_t* const fault = device.Fault();
   const auto run = [&](CUstream_st* stream) -> absl::Status {
     HW_RETURN_IF_ERROR(Kernels<T>().CrossEntropy(op, gpu_z, gpu_targets, kLossScale, gpu_losses,
                                                  gpu_dz, fault, stream));
+    HW_RETURN_IF_ERROR(Kernels().SumLosses(gpu_losses, gpu_sum, stream));
     return Kernels().TransformLogits(op, gpu_z, gpu_logits, stream);
   };
   ASSERT_EQ(device.Run(run), absl::OkStatus());
   EXPECT_EQ(device.fault(), bad ? 5 : kNone);
   ExpectSameBits<float>(losses.view(), expected_losses.view(), "losses");
+  EXPECT_TRUE(SameBits(sum[0], SumLosses(RowOf(losses.view()))));
   ExpectSameBits<T>(dz.view(), expected_dz.view(), "dz");
   ExpectSameBits<float>(logits.view(), expected_logits.view(), "logits");
   dz.ExpectGapsUntouched();

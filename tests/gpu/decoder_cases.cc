@@ -124,7 +124,7 @@ void AddElementwise(std::int64_t tokens, std::int64_t dim, std::vector<DecoderCa
                      const auto in = memory.Rows<T>(tokens, dim);
                      const auto out = memory.Rows<float>(tokens, dim);
                      return [=](CUstream_st* stream) {
-                       return Kernels<T>().ConvertToFloat(in, out, stream);
+                       return Kernels().ConvertFromBFloat16(in, out, stream);
                      };
                    }});
 }

@@ -52,6 +52,13 @@ class OnDevice {
         .Translate(values);
   }
 
+  template <typename T>
+  absl::Span<T> Out(std::vector<T>& values) {
+    return Add(RowSpan<const T>(values.data(), 1, static_cast<std::int64_t>(values.size())),
+               values.data())
+        .Translate(absl::MakeSpan(values));
+  }
+
   // Memory that holds NaN, as fp32 and bf16; -1, as an integer. Nobody looks at it afterwards.
   template <typename T>
   T* Scratch(std::int64_t size) {
