@@ -130,7 +130,8 @@ TEST(EmulatedLaunches, SharedMemory) {
   const auto shared = [](std::int64_t d, MuonChainMemory chain) {
     std::vector<TestWeight<float>> weights = {TestWeight<float>(HeadBlocks::Whole(d), d, 1)};
     const std::vector<MuonWeight<float>> views = ViewsOf(weights);
-    EmulatedStep step(*MuonStepPlan::Create<float>({}, views, chain), {}, /*skip=*/0);
+    EmulatedStep step(*MuonStepPlan::Create<float>({}, views, MuonMode::kContract, chain), {},
+                      /*skip=*/0);
     emulation::Session session;
     EXPECT_TRUE(cuda_emulated::MuonStep(step.plan(), step.launch()).ok());
     std::vector<std::int64_t> bytes;

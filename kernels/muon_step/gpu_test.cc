@@ -49,7 +49,8 @@ void ExpectSameWeights(const std::vector<TestWeight<G>>& actual,
 template <typename G>
 void ExpectGpuParity(const MuonHyperparameters& hyper, const std::vector<TestWeight<G>>& weights,
                      const std::string& what, MuonChainMemory chain = MuonChainMemory::kAuto) {
-  const absl::StatusOr<GpuStep<G>> step = GpuStep<G>::Create(hyper, weights, chain);
+  const absl::StatusOr<GpuStep<G>> step =
+      GpuStep<G>::Create(hyper, weights, MuonMode::kContract, chain);
   ASSERT_TRUE(step.ok()) << what << ": " << step.status();
   HW_ASSERT_OK(cuda::MuonStep(step->plan(), step->launch(nullptr)));
   std::vector<TestWeight<G>> actual = weights, expected = weights;
