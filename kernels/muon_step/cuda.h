@@ -57,6 +57,9 @@ struct CUstream_st;
 
 namespace headwise {
 
+// The bound of MuonMode::kTensorCore: see above.
+inline constexpr double kTensorCoreEpsilon = 0x1p-23;
+
 // What may change from one step to the next; in device memory.
 struct MuonStepScalars {
   double learning_rate = 0.02;

@@ -52,31 +52,34 @@ DoubleMatrix BlockOf(const HeadBlocks& blocks, const HeadBlock& block, std::int6
   return m;
 }
 
-// |O - O*| / |O*| of a block, Frobenius; O from the weights, O* from gradient and momentum before.
-// |O| if O* is 0.
+// u of a block, from gradient and momentum before the step.
 template <typename G>
-double UpdateError(const MuonHyperparameters& hyper, const TestWeight<G>& before,
-                   const TestWeight<G>& after, const HeadBlock& block) {
-  const std::int64_t rows = before.weight.rows(), cols = before.weight.width();
+DoubleMatrix UpdateInput(const MuonHyperparameters& hyper, const TestWeight<G>& before,
+                         const HeadBlock& block) {
   const float beta = static_cast<float>(hyper.momentum);
-  const auto u = [&](std::int64_t i, std::int64_t j) {
-    const double g = Widen(before.gradient.at(i, j));
-    const double m = before.momentum.at(i, j);
-    const double next = m + double{1.0f - beta} * (g - m);
-    return hyper.nesterov ? g + double{beta} * (next - g) : next;
-  };
-  const auto o = [&](std::int64_t i, std::int64_t j) { return -double{after.weight.at(i, j)}; };
-  const DoubleMatrix update = BlockOf(before.blocks, block, rows, cols, o);
-  const DoubleMatrix exact = BlockOf(before.blocks, block, rows, cols, u);
-  double largest = 0;
-  for (const double v : exact.elements) largest = std::max(largest, std::abs(v));
-  if (largest == 0) {
-    DoubleMatrix one{1, 1, {1}}, sum{1, 1, {1}};
-    for (const double v : update.elements) sum.elements[0] += std::abs(v);
-    return RelativeDifference(sum, one);
-  }
-  return RelativeDifference(update, StandardForm(*hyper.coefficients, exact));
+  return BlockOf(before.blocks, block, before.weight.rows(), before.weight.width(),
+                 [&](std::int64_t i, std::int64_t j) {
+                   const double g = Widen(before.gradient.at(i, j));
+                   const double m = before.momentum.at(i, j);
+                   const double next = m + double{1.0f - beta} * (g - m);
+                   return hyper.nesterov ? g + double{beta} * (next - g) : next;
+                 });
 }
+
+// |O - O*| / |O*| of a block, Frobenius: O from the weights after the step, O* of u.
+template <typename G>
+double UpdateError(const MuonHyperparameters& hyper, const DoubleMatrix& u,
+                   const TestWeight<G>& after, const HeadBlock& block) {
+  const DoubleMatrix update =
+      BlockOf(after.blocks, block, after.weight.rows(), after.weight.width(),
+              [&](std::int64_t i, std::int64_t j) { return -double{after.weight.at(i, j)}; });
+  return RelativeDifference(update, StandardForm(*hyper.coefficients, u));
+}
+
+// A of the bound in cuda.h: what a relative change of R before each step and of the product Q X become
+// in O, to first order, over |O|; of the block's singular values.
+double ErrorFactor(const NewtonSchulzCoefficients& coefficients,
+                   std::vector<double> singular_values);
 
 }  // namespace headwise
 
