@@ -237,6 +237,10 @@ void Convert(const OpContext& ctx, const Tensor& from, const Tensor& to);
 // the two may overlap. For decoding, which has no layouts.
 void CopyRows(const OpContext& ctx, const Tensor& from, std::int64_t from_begin, const Tensor& to,
               std::int64_t to_begin, std::int64_t count);
+// Row t of `from` into row destinations[t] of `to` (kernels/elementwise); on kCuda destinations are in
+// device memory. For decoding, which has no layouts.
+void ScatterRows(const OpContext& ctx, const Tensor& from,
+                 absl::Span<const std::int64_t> destinations, const Tensor& to);
 
 // --- boundaries ---
 

@@ -64,6 +64,7 @@ class CountingGpu final : public Gpu {
     ++allocations;
     return gpu_->Allocate(bytes);
   }
+  absl::StatusOr<std::int64_t> FreeMemory() override { return gpu_->FreeMemory(); }
   absl::Status Copy(void* to, const void* from, std::int64_t bytes) override {
     return gpu_->Copy(to, from, bytes);
   }
