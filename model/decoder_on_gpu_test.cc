@@ -26,16 +26,6 @@ std::string Bytes(const Tensor& tensor) {
                      static_cast<std::size_t>(tensor.bytes()));
 }
 
-// Every part that a dense layer can have.
-std::vector<ModelConfig> DenseConfigs() {
-  std::vector<ModelConfig> configs = AllTestConfigs();
-  for (ModelConfig& config : configs) {
-    config.mutable_ffn()->clear_moe();
-    if (config.ffn().hidden_dim() == 0) config.mutable_ffn()->set_hidden_dim(20);
-  }
-  return configs;
-}
-
 class DecoderOnGpu : public testing::TestWithParam<DType> {
  protected:
   DecoderOptions OnGpu() const {
@@ -74,12 +64,38 @@ class DecoderOnGpu : public testing::TestWithParam<DType> {
 };
 
 TEST_P(DecoderOnGpu, LossAndGradientsHaveTheBitsOfTheCpu) {
-  for (const ModelConfig& config : DenseConfigs()) {
+  for (const ModelConfig& config : AllTestConfigs()) {
     const auto cpu = OnCpu(config), gpu = OnGpu(*cpu);
     const TokenBatch batch = RandomBatch({23, 1, 11}, config.vocab_size());
     EXPECT_EQ(gpu->ForwardBackward(batch, 0.25, pool_), cpu->ForwardBackward(batch, 0.25, pool_))
         << config.name();
+    EXPECT_EQ(gpu->auxiliary_loss(), cpu->auxiliary_loss()) << config.name();
     ExpectEqualGradients(*gpu, *cpu);
+  }
+}
+
+// Tokens go to other experts in each launch.
+TEST_P(DecoderOnGpu, ACapturedPassOfExpertsTakesTheBatchOfEachLaunch) {
+  for (const ModelConfig& config : {ExpertsConfig(), SparkConfig()}) {
+    const auto cpu = OnCpu(config), gpu = OnGpu(*cpu);
+    GpuBatch batch(*gpu_, {.tokens = 35, .segments = 4});
+    ASSERT_EQ(batch.Upload(RandomBatch({35}, config.vocab_size())), absl::OkStatus());
+    gpu->EnqueueForwardBackward(batch, 0.25);
+    const auto graph = gpu_->Capture([&] {
+      gpu->EnqueueForwardBackward(batch, 0.25);
+      return absl::OkStatus();
+    });
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    for (const std::uint64_t seed : {2, 3}) {
+      const TokenBatch next = RandomBatch({17, 18}, config.vocab_size(), seed);
+      ASSERT_EQ(batch.Upload(next), absl::OkStatus());
+      ASSERT_EQ((*graph)->Launch(), absl::OkStatus());
+      const auto outcome = batch.ReadOutcome();
+      ASSERT_TRUE(outcome.ok()) << outcome.status();
+      EXPECT_EQ(outcome->loss, cpu->ForwardBackward(next, 0.25, pool_)) << config.name();
+      EXPECT_EQ(outcome->auxiliary_loss, cpu->auxiliary_loss()) << config.name();
+      ExpectEqualGradients(*gpu, *cpu);
+    }
   }
 }
 
@@ -183,9 +199,11 @@ TEST(DecoderOnGpuTest, WhatAGpuCannotRunIsRefused) {
   const auto refusal = [&](const ModelConfig& config) {
     return std::string(Decoder::Create(config, options).status().message());
   };
-  EXPECT_EQ(refusal(ExpertsConfig()),
-            "layer 1 has experts, for which there are no CUDA kernels: use --device cpu");
-  ModelConfig config = PlainConfig();
+  ModelConfig config = ExpertsConfig();
+  config.mutable_ffn()->mutable_moe()->set_num_experts(5000);
+  EXPECT_EQ(refusal(config),
+            "ffn.moe.num_experts: found 5000, expected at most 4096 with CUDA kernels");
+  config = PlainConfig();
   config.mutable_attention()->set_unfused_qkv(true);
   EXPECT_EQ(refusal(config),
             "attention.unfused_qkv: found true, expected false with CUDA kernels, which are fused");
