@@ -14,12 +14,20 @@ namespace {
 // What cuBLAS asks for on sm_90 (its documentation, cublasSetWorkspace).
 constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
 
+// One of two overloads in C++.
+using MultiplyFunction = cublasStatus_t (*)(cublasHandle_t, cublasOperation_t, cublasOperation_t,
+                                            int, int, int, const void*, const void*, cudaDataType,
+                                            int, long long, const void*, cudaDataType, int,
+                                            long long, const void*, void*, cudaDataType, int,
+                                            long long, int, cublasComputeType_t, cublasGemmAlgo_t);
+static_assert(sizeof(static_cast<MultiplyFunction>(&cublasGemmStridedBatchedEx)) > 0);
+
 struct Cublas {
   decltype(&cublasCreate) create;
   decltype(&cublasDestroy) destroy;
   decltype(&cublasSetStream) set_stream;
   decltype(&cublasSetWorkspace) set_workspace;
-  decltype(&cublasGemmStridedBatchedEx) multiply;
+  MultiplyFunction multiply;
   decltype(&cublasGetStatusString) text;
 };
 
