@@ -15,8 +15,10 @@
 #include "absl/status/statusor.h"
 #include "core/base/status_macros.h"
 #include "core/cuda/gpu.h"
+#include "core/dtype/dtype.h"
 #include "core/heads/packed_qkv.h"
 #include "core/proto/config.pb.h"
+#include "core/tensor/row_span.h"
 #include "core/tensor/tensor.h"
 #include "gtest/gtest.h"
 #include "kernels/common/thread_pool.h"
@@ -62,6 +64,7 @@ class CountingGpu final : public Gpu {
     ++allocations;
     return gpu_->Allocate(bytes);
   }
+  absl::StatusOr<std::int64_t> FreeMemory() override { return gpu_->FreeMemory(); }
   absl::Status Copy(void* to, const void* from, std::int64_t bytes) override {
     return gpu_->Copy(to, from, bytes);
   }

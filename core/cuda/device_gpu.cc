@@ -51,6 +51,11 @@ class DeviceGpu final : public Gpu {
     return std::shared_ptr<void>(owner, owner->data());
   }
 
+  absl::StatusOr<std::int64_t> FreeMemory() override {
+    HW_ASSIGN_OR_RETURN(const CudaDevice device, CurrentCudaDevice());
+    return device.free_memory;
+  }
+
   absl::Status Copy(void* to, const void* from, std::int64_t bytes) override {
     return bytes == 0 ? absl::OkStatus() : CopyOnDevice(to, from, bytes, stream());
   }

@@ -57,6 +57,8 @@ class Gpu {
   // the Gpu, when nothing that is enqueued uses it. kResourceExhausted if there is too little;
   // not in a capture.
   virtual absl::StatusOr<std::shared_ptr<void>> Allocate(std::int64_t bytes) = 0;
+  // Bytes of device memory that nobody has, at this moment.
+  virtual absl::StatusOr<std::int64_t> FreeMemory() = 0;
 
   // Enqueued: do not wait, and can be captured. Device memory; `from` and `to` do not overlap.
   virtual absl::Status Copy(void* to, const void* from, std::int64_t bytes) = 0;

@@ -37,8 +37,8 @@ namespace headwise {
 std::int64_t ResidualGateBackwardScratch(std::int64_t tokens, std::int64_t width);
 
 // As the functions of these names in elementwise.h and residual_gate.h, with their checks and
-// aliases. T is float or BFloat16. Matrices, vectors and scratch are device memory of the caller,
-// left alone until the stream has passed; scratch [ResidualGateBackwardScratch()], contents
+// aliases. T is float or BFloat16. Matrices, vectors, destinations and scratch are device memory of
+// the caller, left alone until the stream has passed; scratch [ResidualGateBackwardScratch()], contents
 // irrelevant, overlaps nothing else. kInvalidArgument for a grid of more than 2^31 - 1 blocks,
 // kInternal with CUDA's message if a launch fails.
 #define HW_DECLARE_LAUNCHERS                                                                     \
@@ -56,6 +56,9 @@ std::int64_t ResidualGateBackwardScratch(std::int64_t tokens, std::int64_t width
                                    CUstream_st* stream);                                         \
   template <typename From, typename To>                                                          \
   absl::Status Convert(RowSpan<const From> in, RowSpan<To> out, CUstream_st* stream);            \
+  template <typename T>                                                                          \
+  absl::Status ScatterRows(RowSpan<const T> in, absl::Span<const std::int64_t> destinations,     \
+                           RowSpan<T> out, CUstream_st* stream);                                 \
   template <typename T>                                                                          \
   absl::Status ResidualGateForward(const ResidualGate& op, RowSpan<const T> residual,            \
                                    RowSpan<const T> branch, absl::Span<const float> gate,        \

@@ -1,5 +1,6 @@
 #include "kernels/elementwise/elementwise.h"
 
+#include <algorithm>
 #include <tuple>
 
 #include "core/base/check.h"
@@ -50,6 +51,22 @@ void Convert(RowSpan<const From> in, RowSpan<To> out, ThreadPool& pool) {
   MapElements(std::tuple(out), std::tuple(in), pool, [](F16 x) HW_ALWAYS_INLINE { return x; });
 }
 
+template <typename T>
+void ScatterRows(RowSpan<const T> in, absl::Span<const std::int64_t> destinations, RowSpan<T> out,
+                 ThreadPool& pool) {
+  HW_CHECK_EQ(static_cast<std::int64_t>(destinations.size()), in.rows) << "destinations of rows";
+  HW_CHECK_EQ(in.width, out.width) << "ScatterRows";
+  constexpr std::int64_t kRowsOfTask = 16;
+  pool.ParallelFor((in.rows + kRowsOfTask - 1) / kRowsOfTask, [&](std::int64_t task) {
+    const std::int64_t end = std::min(in.rows, (task + 1) * kRowsOfTask);
+    for (std::int64_t t = task * kRowsOfTask; t < end; ++t) {
+      const std::int64_t to = destinations[t];
+      if (to < 0 || to >= out.rows) continue;
+      std::copy_n(in.row(t), in.width, out.row(to));
+    }
+  });
+}
+
 #define HEADWISE_INSTANTIATE(T)                                                              \
   template void Add<T>(RowSpan<const T>, RowSpan<const T>, RowSpan<T>, ThreadPool&);         \
   template void AddBias<T>(RowSpan<const T>, absl::Span<const Compute<T>>, RowSpan<T>,       \
@@ -57,7 +74,9 @@ void Convert(RowSpan<const From> in, RowSpan<To> out, ThreadPool& pool) {
   template void SigmoidGateForward<T>(RowSpan<const T>, RowSpan<const T>, RowSpan<T>,        \
                                       ThreadPool&);                                          \
   template void SigmoidGateBackward<T>(RowSpan<const T>, RowSpan<const T>, RowSpan<const T>, \
-                                       RowSpan<T>, RowSpan<T>, ThreadPool&);
+                                       RowSpan<T>, RowSpan<T>, ThreadPool&);                 \
+  template void ScatterRows<T>(RowSpan<const T>, absl::Span<const std::int64_t>, RowSpan<T>, \
+                               ThreadPool&);
 HEADWISE_INSTANTIATE(float)
 HEADWISE_INSTANTIATE(BFloat16)
 HEADWISE_INSTANTIATE(double)

@@ -1,5 +1,5 @@
-// elementwise: the residual add, a bias, the sigmoid gate on attention's output, and conversions
-// between storage types.
+// elementwise: the residual add, a bias, the sigmoid gate on attention's output, conversions between
+// storage types, and rows that go to their places.
 //
 //   Add<float>(residual, branch, residual, pool);       // in place
 //   Convert<float, BFloat16>(master, weights, pool);
@@ -10,6 +10,8 @@
 // are the same; otherwise they do not overlap. Shapes that do not agree fail an HW_CHECK.
 #ifndef HEADWISE_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
 #define HEADWISE_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
+
+#include <cstdint>
 
 #include "absl/types/span.h"
 #include "core/dtype/dtype.h"
@@ -46,6 +48,13 @@ void SigmoidGateBackward(RowSpan<const T> x, RowSpan<const T> gate, RowSpan<cons
 // BFloat16), (BFloat16, float), (float, float).
 template <typename From, typename To>
 void Convert(RowSpan<const From> in, RowSpan<To> out, ThreadPool& pool);
+
+// out[destinations[t]] = in[t], bit for bit, for every t whose destination [T] is a row of out; the
+// other rows of in go nowhere, and those of out keep what they hold. Of the same width, which is all
+// that the shapes must agree in; no two destinations that are rows of out may be the same.
+template <typename T>
+void ScatterRows(RowSpan<const T> in, absl::Span<const std::int64_t> destinations, RowSpan<T> out,
+                 ThreadPool& pool);
 
 }  // namespace headwise
 

@@ -1,7 +1,9 @@
 #include "kernels/elementwise/elementwise.h"
 
 #include <cmath>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/dtype/dtype.h"
 #include "gtest/gtest.h"
@@ -153,11 +155,31 @@ TEST(Convert, WidensExactlyAndRoundsOnce) {
   }
 }
 
+TEST(ScatterRows, RowsGoToTheirPlacesBitForBitAndOthersNowhere) {
+  for (const std::int64_t width : kOddSizes) {
+    TestMatrix<BFloat16> in(5, width, Layout::kStrided), out(40, width, Layout::kStrided);
+    FillWithSpecials(in, 9);
+    Fill(out, 3);
+    TestMatrix<BFloat16> expected(out);
+    const std::vector<std::int64_t> destinations = {39, -1, 0, 40, 17};
+    for (const int t : {0, 2, 4}) {
+      for (std::int64_t i = 0; i < width; ++i) expected.at(destinations[t], i) = in.at(t, i);
+    }
+    ThreadPool pool(2);
+    ScatterRows<BFloat16>(in.view(), destinations, out.span(), pool);
+    ExpectSameBits(out.view(), expected.view(), "scattered");
+    out.ExpectGapsUntouched();
+  }
+}
+
 TEST(ElementwiseDeathTest, ShapesMustAgree) {
   TestMatrix<float> a(3, 8), b(3, 9), c(2, 8);
   ThreadPool pool(1);
   EXPECT_DEATH(Add<float>(a.view(), b.view(), a.span(), pool), "9 vs 8");
   EXPECT_DEATH((Convert<float, float>(a.view(), c.span(), pool)), "3 vs 2");
+  const std::vector<std::int64_t> two(2), three(3);
+  EXPECT_DEATH(ScatterRows<float>(a.view(), two, c.span(), pool), "2 vs 3");
+  EXPECT_DEATH(ScatterRows<float>(a.view(), three, b.span(), pool), "8 vs 9");
 }
 
 }  // namespace

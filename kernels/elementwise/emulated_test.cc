@@ -60,6 +60,15 @@ absl::Span<T> Row(TestMatrix<T>& m) {
   return {m.span().data, static_cast<std::size_t>(m.width())};
 }
 
+// The rows backwards; some go nowhere.
+std::vector<std::int64_t> Destinations(std::int64_t rows) {
+  std::vector<std::int64_t> destinations;
+  for (std::int64_t t = 0; t < rows; ++t) {
+    destinations.push_back(t % 5 == 3 ? (t % 2 == 0 ? -1 : rows) : rows - 1 - t);
+  }
+  return destinations;
+}
+
 // Inputs, gates of channels (aligned, or not) and poisoned outputs of every operation.
 template <typename T>
 struct Problem {
@@ -73,7 +82,8 @@ struct Problem {
         sums(1, s.width, s.layout),
         converted(s.rows, s.width, s.layout),
         scratch(ResidualGateBackwardScratch(s.rows, s.width),
-                std::numeric_limits<float>::quiet_NaN()) {}
+                std::numeric_limits<float>::quiet_NaN()),
+        destinations(Destinations(s.rows)) {}
 
   void AddRegions(emulation::Session& session) {
     AddMatrix(session, "a", a.view());
@@ -85,6 +95,7 @@ struct Problem {
     AddMatrix(session, "sums", sums.span());
     AddMatrix(session, "converted", converted.span());
     AddArray(session, "scratch", absl::MakeSpan(scratch));
+    AddArray(session, "destinations", absl::MakeConstSpan(destinations));
   }
   void ExpectSame(const Problem& expected, const std::string& what) const {
     ExpectSameBits<T>(out.view(), expected.out.view(), what + ": out");
@@ -102,6 +113,7 @@ struct Problem {
   TestMatrix<T> out, out2;
   TestMatrix<float> sums, converted;
   std::vector<float> scratch;
+  std::vector<std::int64_t> destinations;
 };
 
 constexpr ResidualGate kGates[] = {{}, {.temperature = 0.5, .epsilon = 0.3}};
@@ -191,6 +203,16 @@ TYPED_TEST(EmulatedElementwise, ConvertHasTheCpusBits) {
     actual.ExpectGapsUntouched();
     if (this->HasFailure()) return;
   }
+}
+
+TYPED_TEST(EmulatedElementwise, ScatterRowsHasTheCpusBits) {
+  using T = TypeParam;
+  ThreadPool pool(1);
+  ExpectCpuBits<T>(
+      [&](Problem<T>& p) { ScatterRows<T>(p.a.view(), p.destinations, p.out.span(), pool); },
+      [&](Problem<T>& p) {
+        return cuda_emulated::ScatterRows<T>(p.a.view(), p.destinations, p.out.span(), nullptr);
+      });
 }
 
 // Both directions, and what they are compared with.

@@ -50,6 +50,10 @@ class GpuOnHost final : public Gpu {
     return std::shared_ptr<void>(data, [this, bytes](void* freed) { arena_.Free(freed, bytes); });
   }
 
+  absl::StatusOr<std::int64_t> FreeMemory() override {
+    return DeviceArena::kCapacity - arena_.size();
+  }
+
   absl::Status Copy(void* to, const void* from, std::int64_t bytes) override {
     HW_RETURN_IF_ERROR(InDevice("Copy: to", to, bytes));
     HW_RETURN_IF_ERROR(InDevice("Copy: from", from, bytes));

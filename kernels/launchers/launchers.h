@@ -39,6 +39,7 @@
   X(AddBias)                     \
   X(SigmoidGateForward)          \
   X(SigmoidGateBackward)         \
+  X(ScatterRows)                 \
   X(ResidualGateForward)         \
   X(ResidualGateBackward)        \
   X(SwigluForward)               \

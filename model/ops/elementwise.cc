@@ -180,4 +180,16 @@ void CopyRows(const OpContext& ctx, const Tensor& from, std::int64_t from_begin,
   kernels::CopyBytes(ctx, destination.raw_data(), apart.raw_data(), source.bytes());
 }
 
+void ScatterRows(const OpContext& ctx, const Tensor& from,
+                 absl::Span<const std::int64_t> destinations, const Tensor& to) {
+  CheckMatrix(ctx, "ScatterRows", "from", from, ctx.compute);
+  CheckMatrix(ctx, "ScatterRows", "to", to, ctx.compute);
+  CheckLength("ScatterRows", "a row of to", to.dim(1), from.dim(1));
+  CheckLength("ScatterRows", "destinations", static_cast<std::int64_t>(destinations.size()),
+              from.dim(0));
+  Dispatch(ctx, [&]<typename T>(StorageType<T>) {
+    kernels::ScatterRows<T>(ctx, from.Rows<T>(), destinations, to.Rows<T>());
+  });
+}
+
 }  // namespace headwise::ops

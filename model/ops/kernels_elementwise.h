@@ -39,6 +39,17 @@ void AddBias(const OpContext& ctx, RowSpan<const T> y, absl::Span<const Compute<
       [&] { headwise::AddBias<T>(y, bias, out, *ctx.pool); });
 }
 
+template <typename T>
+void ScatterRows(const OpContext& ctx, RowSpan<const T> in,
+                 absl::Span<const std::int64_t> destinations, RowSpan<T> out) {
+  Choose<T>(
+      ctx,
+      [&]<typename U>(const StorageLaunchers<U>& of) {
+        return of.ScatterRows(in, destinations, out, Stream(ctx));
+      },
+      [&] { headwise::ScatterRows<T>(in, destinations, out, *ctx.pool); });
+}
+
 template <typename From, typename To>
 void Convert(const OpContext& ctx, RowSpan<const From> in, RowSpan<To> out) {
   static_assert(std::is_same_v<From, float> || std::is_same_v<To, float>);

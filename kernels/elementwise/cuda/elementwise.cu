@@ -103,6 +103,44 @@ struct ConvertBody {
   }
 };
 
+// Words of 2, 4, 8 or 16 bytes.
+template <int kBytes>
+struct WordOf;
+template <>
+struct WordOf<2> {
+  using type = unsigned short;  // NOLINT(google-runtime-int): what LoadGlobal takes
+};
+template <>
+struct WordOf<4> {
+  using type = unsigned;
+};
+template <>
+struct WordOf<8> {
+  using type = uint2;
+};
+template <>
+struct WordOf<16> {
+  using type = uint4;
+};
+
+template <typename T>
+struct ScatterRowsBody {
+  static constexpr bool kFlattens = false;
+  Rows<const T> in;
+  const std::int64_t* destinations;
+  Rows<T> out;
+  std::int64_t out_rows;
+
+  template <int N>
+  __device__ __forceinline__ void Run(std::int64_t row, std::int64_t column) const {
+    using Word = typename WordOf<N* static_cast<int>(sizeof(T))>::type;
+    const std::int64_t to = LoadCached(destinations + row);
+    if (to < 0 || to >= out_rows) return;
+    StoreGlobal(reinterpret_cast<Word*>(out.row(to) + column),
+                LoadGlobal(reinterpret_cast<const Word*>(in.row(row) + column)));
+  }
+};
+
 }  // namespace
 
 template <typename T>
@@ -141,6 +179,17 @@ absl::Status Convert(RowSpan<const From> in, RowSpan<To> out, CUstream_st* strea
   return MapRows("Convert", body, stream, /*aligned=*/true, in, out);
 }
 
+template <typename T>
+absl::Status ScatterRows(RowSpan<const T> in, absl::Span<const std::int64_t> destinations,
+                         RowSpan<T> out, CUstream_st* stream) {
+  HW_CHECK_EQ(static_cast<std::int64_t>(destinations.size()), in.rows) << "destinations of rows";
+  HW_CHECK_EQ(in.width, out.width) << "ScatterRows";
+  const ScatterRowsBody<T> body = {MakeRows(in), destinations.data(), MakeRows(out), out.rows};
+  constexpr int kVector = kVectorOf<T>;
+  const bool aligned = AlignedTo(kVector * static_cast<int>(sizeof(T)), out);
+  return MapRows("ScatterRows", body, stream, aligned, in);
+}
+
 #define HEADWISE_INSTANTIATE(T)                                                                   \
   template absl::Status Add(RowSpan<const T>, RowSpan<const T>, RowSpan<T>, CUstream_st*);        \
   template absl::Status AddBias(RowSpan<const T>, absl::Span<const float>, RowSpan<T>,            \
@@ -148,7 +197,9 @@ absl::Status Convert(RowSpan<const From> in, RowSpan<To> out, CUstream_st* strea
   template absl::Status SigmoidGateForward(RowSpan<const T>, RowSpan<const T>, RowSpan<T>,        \
                                            CUstream_st*);                                         \
   template absl::Status SigmoidGateBackward(RowSpan<const T>, RowSpan<const T>, RowSpan<const T>, \
-                                            RowSpan<T>, RowSpan<T>, CUstream_st*);
+                                            RowSpan<T>, RowSpan<T>, CUstream_st*);                \
+  template absl::Status ScatterRows(RowSpan<const T>, absl::Span<const std::int64_t>, RowSpan<T>, \
+                                    CUstream_st*);
 HEADWISE_INSTANTIATE(float)
 HEADWISE_INSTANTIATE(BFloat16)
 #undef HEADWISE_INSTANTIATE
