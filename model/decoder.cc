@@ -94,7 +94,6 @@ class DecoderImpl final : public Decoder {
   void RunForwardBackward(const OpContext& ctx, const Pass& pass, double* loss);
   // The batch in memory of the GPU that is kept for this.
   const GpuBatch& UploadBatch(const TokenBatch& batch);
-  static double LossOf(const GpuBatch& batch);
   // Appends the tokens of the active rows, those that get some, to the cache, in chunks; writes
   // these rows of logits [rows, V].
   void RunExtend(const OpContext& ctx, KvCache& cache,
@@ -108,6 +107,8 @@ class DecoderImpl final : public Decoder {
                            absl::Span<const std::int64_t> active);
   absl::Status LaunchDecode(KvCache& cache, absl::Span<const std::vector<std::int32_t>> tokens);
   absl::Status EnqueueDecode(KvCache& cache);
+  // The loss; leaves the auxiliary loss.
+  double ReadLosses(const GpuBatch& batch);
   std::vector<Parameter*> OwnParameters() const;
   void UploadRotaryTable();
 
@@ -232,13 +233,14 @@ DecoderImpl::Pass DecoderImpl::BeginPass(const TokenBatch& batch, double loss_sc
 }
 
 DecoderImpl::Pass DecoderImpl::BeginPass(const GpuBatch& batch, double loss_scale) {
-  const absl::Status cleared = batch.ClearFaults();
+  const absl::Status cleared = batch.ClearOutcome();
   HW_CHECK(cleared.ok()) << cleared;
   return {.inputs = {.ids = batch.inputs()},
           .targets = {.ids = batch.targets()},
           .sequence = {.positions = {.values = batch.positions()},
                        .segments = batch.segments(),
-                       .loss_scale = {.value = loss_scale}}};
+                       .loss_scale = {.value = loss_scale},
+                       .auxiliary_loss = batch.auxiliary_loss()}};
 }
 
 OpContext DecoderImpl::ContextOf(const GpuBatch& batch) {
@@ -260,10 +262,11 @@ const GpuBatch& DecoderImpl::UploadBatch(const TokenBatch& batch) {
   return *batch_;
 }
 
-double DecoderImpl::LossOf(const GpuBatch& batch) {
-  const absl::StatusOr<double> loss = batch.ReadLoss();
-  HW_CHECK(loss.ok()) << loss.status();
-  return *loss;
+double DecoderImpl::ReadLosses(const GpuBatch& batch) {
+  const absl::StatusOr<GpuBatch::Outcome> outcome = batch.ReadOutcome();
+  HW_CHECK(outcome.ok()) << outcome.status();
+  auxiliary_loss_ = outcome->auxiliary_loss;
+  return outcome->loss;
 }
 
 std::vector<Parameter*> DecoderImpl::OwnParameters() const {
@@ -286,7 +289,7 @@ double DecoderImpl::Loss(const TokenBatch& batch, ThreadPool& pool) {
   if (options_.device == Device::kCuda) {
     const GpuBatch& on_gpu = UploadBatch(batch);
     EnqueueLoss(on_gpu);
-    return LossOf(on_gpu);
+    return ReadLosses(on_gpu);
   }
   double loss = 0;
   RunLoss(Context(&pool), BeginPass(batch, 0), &loss);
@@ -297,7 +300,7 @@ double DecoderImpl::ForwardBackward(const TokenBatch& batch, double loss_scale, 
   if (options_.device == Device::kCuda) {
     const GpuBatch& on_gpu = UploadBatch(batch);
     EnqueueForwardBackward(on_gpu, loss_scale);
-    return LossOf(on_gpu);
+    return ReadLosses(on_gpu);
   }
   double loss = 0;
   RunForwardBackward(Context(&pool), BeginPass(batch, loss_scale), &loss);

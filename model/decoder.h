@@ -50,7 +50,7 @@ struct DecoderOptions {
   // On the CPU. kCudaEmulated: not with kF64, unfused_qkv, wide heads.
   Kernels kernels = Kernels::kCpu;
   // On kCuda: the GPU whose memory holds all tensors, and launchers of its kernels. Not owned; must
-  // outlive the decoder. Not with kF64, unfused_qkv, wide heads, experts, sharding.
+  // outlive the decoder. Not with kF64, unfused_qkv, wide heads, sharding.
   Gpu* gpu = nullptr;
   const KernelLaunchers* launchers = nullptr;
   // Not null: this decoder is one rank's share of a model (model/sharding.h). Not owned; must

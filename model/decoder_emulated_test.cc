@@ -36,6 +36,7 @@ TEST_P(DecoderEmulated, LossAndGradientsHaveTheBitsOfTheCpu) {
     EXPECT_EQ(emulated->ForwardBackward(batch, 0.25, pool_),
               cpu->ForwardBackward(batch, 0.25, pool_))
         << config.name();
+    EXPECT_EQ(emulated->auxiliary_loss(), cpu->auxiliary_loss()) << config.name();
     const std::vector<std::string> expected = GradientBits(*cpu), actual = GradientBits(*emulated);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       EXPECT_TRUE(actual[i] == expected[i])

@@ -1,5 +1,5 @@
 // Prefill and decode on a GPU, here the one on the host, have the bits of the CPU, decode replayed
-// from one graph: windows that evict between replays, rows of different lengths, sinks.
+// from one graph: windows that evict between replays, rows of different lengths, sinks, experts.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -90,7 +90,8 @@ ModelConfig SinksConfig() {
 class DecoderGpuExtend : public testing::TestWithParam<DType> {};
 
 TEST_P(DecoderGpuExtend, PrefillAndDecodeHaveTheBitsOfTheCpu) {
-  for (const ModelConfig& config : {SinksConfig(), OtherwiseConfig(), PlainConfig()}) {
+  for (const ModelConfig& config :
+       {SinksConfig(), OtherwiseConfig(), PlainConfig(), ExpertsConfig(), SparkConfig()}) {
     Twins twins(config, GetParam(), 2);
     twins.Extend({12, 4});
     EXPECT_EQ(twins.cache().decode_graph(), nullptr);

@@ -1,10 +1,9 @@
 #include "model/decoder_options.h"
 
-#include <cstdint>
-
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "kernels/attention/cuda.h"
+#include "kernels/moe/cuda.h"
 #include "model/config.h"
 
 namespace headwise {
@@ -24,22 +23,21 @@ absl::Status CheckCudaKernels(const ModelConfig& config, const DecoderOptions& o
         absl::StrCat("attention.head_dim: found ", config.attention().head_dim(),
                      ", expected at most ", kMostCudaHeadDim, " with CUDA kernels"));
   }
+  if (config.ffn().has_moe() && config.ffn().moe().num_experts() > kMostCudaExperts) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ffn.moe.num_experts: found ", config.ffn().moe().num_experts(),
+                     ", expected at most ", kMostCudaExperts, " with CUDA kernels"));
+  }
   return absl::OkStatus();
 }
 
-absl::Status CheckGpu(const ModelConfig& config, const DecoderOptions& options) {
+absl::Status CheckGpu(const DecoderOptions& options) {
   if (options.gpu == nullptr || options.launchers == nullptr) {
     return absl::InvalidArgumentError(
         "a decoder on cuda needs a GPU and launchers of its kernels (DecoderOptions)");
   }
   if (options.sharding != nullptr) {
     return absl::UnimplementedError("a decoder on cuda runs on one rank");
-  }
-  for (std::int64_t l = 0; l < config.num_layers(); ++l) {
-    if (LayerHasExperts(config, l)) {
-      return absl::UnimplementedError(absl::StrCat(
-          "layer ", l, " has experts, for which there are no CUDA kernels: use --device cpu"));
-    }
   }
   return absl::OkStatus();
 }
@@ -55,7 +53,7 @@ absl::Status CheckDecoderOptions(const ModelConfig& config, const DecoderOptions
   if (options.compute == DType::kF64 && options.gemm != GemmBackend::kContract) {
     return absl::InvalidArgumentError("double precision needs the contract GEMM");
   }
-  if (options.device == Device::kCuda) HW_RETURN_IF_ERROR(CheckGpu(config, options));
+  if (options.device == Device::kCuda) HW_RETURN_IF_ERROR(CheckGpu(options));
   if (options.device == Device::kCuda || options.kernels == Kernels::kCudaEmulated) {
     return CheckCudaKernels(config, options);
   }

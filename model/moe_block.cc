@@ -92,9 +92,8 @@ Tensor MoeBlock::Forward(const OpContext& ctx, const Tensor& x, Saved* saved,
   ops::Routing routing = ops::Route(ctx, router_op_, logits, ValueOf(balancing_bias_));
   if (auxiliary_weight_ != 0 && auxiliary_loss != nullptr) {
     const std::int64_t tokens = ops::TokensOfAllRanks(ctx, logits);
-    *auxiliary_loss +=
-        auxiliary_weight_ * static_cast<double>(tokens) *
-        ops::BalancingLoss(ctx, logits, BalancingLoads(ctx, logits, routing), tokens);
+    ops::AddBalancingLoss(ctx, logits, BalancingLoads(ctx, logits, routing), tokens,
+                          auxiliary_weight_ * static_cast<double>(tokens), auxiliary_loss);
   }
   ExpertExchange exchange(routing);
   Tensor down;

@@ -56,7 +56,8 @@ enum class Kernels {
   kCpu,
   // Where a family has CUDA kernels, these, on the CPU (kernels/emulation): prepare_qkv, fused; RMS
   // norm, elementwise, gates, SwiGLU; attention; embedding; cross-entropy of logits that lie on one
-  // rank; biases' gradients. For tests and for developing kernels: slower, and every access is checked.
+  // rank; biases' gradients; experts, whose products these are with GemmBackend::kContract. For tests
+  // and for developing kernels: slower, and every access is checked.
   kCudaEmulated,
 };
 
@@ -263,16 +264,20 @@ bool Communicates(const OpContext& ctx, absl::string_view boundary);
 // Where the tokens of a pass go, and in which rows their copies lie: all of expert 0, then all of
 // expert 1, ...
 struct Routing {
-  Tensor weights;  // [T, k] master
-  Tensor experts;  // [T, k] kI32
-  ExpertGroups groups;
+  Tensor weights;       // [T, k] master
+  Tensor experts;       // [T, k] kI32
+  ExpertGroups groups;  // on kMeta and kCuda its sizes only: no row_of, and offsets are 0
+  // On kCuda what groups holds elsewhere: kI64 [E + 1] and [T k].
+  Tensor offsets_on_gpu, row_of_on_gpu;
   Factor expert_factor;  // E, where there are layouts
 };
 
 // Rows sorted by expert, of the experts whose weights this rank has.
 struct ExpertRows {
-  std::vector<std::int64_t> offsets;  // [E + 1]: rows [offsets[e], offsets[e + 1]) are expert e's
-  std::int64_t count = 0;             // rows in all; on kMeta an estimate
+  // [E + 1]: rows [offsets[e], offsets[e + 1]) are expert e's; 0 on kMeta and kCuda.
+  std::vector<std::int64_t> offsets;
+  Tensor offsets_on_gpu;   // kI64 [E + 1], on kCuda
+  std::int64_t count = 0;  // rows in all; on kMeta an estimate
 };
 // While they are with their tokens' rank, R = T k.
 ExpertRows RowsOf(const Routing& routing);
@@ -285,10 +290,11 @@ Tensor RouteBackward(const OpContext& ctx, const Router& op, const Tensor& logit
                      const Routing& routing, const Tensor& dweights);
 // [E] master: the choices of each expert.
 Tensor CountLoads(const OpContext& ctx, const Tensor& logits, const Routing& routing);
-// The auxiliary loss of kernels/moe/balancing.h from the loads of `tokens` tokens, of which logits
-// [T, E] may be a share; 0 on kMeta.
-double BalancingLoss(const OpContext& ctx, const Tensor& logits, const Tensor& loads,
-                     std::int64_t tokens);
+// *total <- *total + weight times the auxiliary loss of kernels/moe/balancing.h from the loads of
+// `tokens` tokens, of which logits [T, E] may be a share. On kCuda it is in device memory; on kMeta it
+// is left alone.
+void AddBalancingLoss(const OpContext& ctx, const Tensor& logits, const Tensor& loads,
+                      std::int64_t tokens, double weight, double* total);
 // dlogits + the gradient of loss_scale times that loss, in dlogits' place.
 [[nodiscard]] Tensor AddBalancingGradient(const OpContext& ctx, const Tensor& logits,
                                           const Tensor& loads, std::int64_t tokens,

@@ -31,6 +31,7 @@ const std::map<std::string, std::string>& WithoutRules() {
       {"TokensOfAllRanks", "a number of the layout"},
       {"NoteDual", "a check of layouts"},
       {"Communicates", "a question about the plan"},
+      {"CheckSegments", "a check of what a batch brings"},
       {"RowsOf", "a part of its argument"},
   };
   return *reasons;

@@ -13,7 +13,7 @@
 // may go to the next one while kernels that use it are still enqueued, so all of them must run on
 // one stream.
 //
-//   StoragePool on_gpu(Device::kCuda, DeviceBlock);      // model/device_blocks.h
+//   StoragePool on_gpu(Device::kCuda, BlocksOf(gpu));    // model/gpu/tensors.h
 //   Tensor y = on_gpu.Empty({tokens, dim}, DType::kBF16, Device::kCuda);
 //
 // Tensors may outlive the pool. Not thread-safe: tensors are made and dropped by the thread that

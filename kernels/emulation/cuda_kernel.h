@@ -43,7 +43,8 @@
 //     `name`, a SharedArray<T>: `x = name[i]`, `name[i] = x`, `&name[i]` for atomics, and
 //     name.Load<uint4>(i), name.Store(i, uint4) for several elements at once, from element i.
 //   __syncthreads __syncwarp __shfl_sync __shfl_xor_sync __shfl_up_sync __shfl_down_sync
-//     __ballot_sync __any_sync __all_sync.
+//     __ballot_sync __any_sync __all_sync. MultiplyHalves, the product of tensor cores: an error
+//     bound, no bits.
 //   Arithmetic with the same bits everywhere: see intrinsics.h. Vectors: vector_types.h. Not there,
 //     on purpose: rsqrtf, __expf, __sincosf, __frsqrt_rn and their like, float atomics, __activemask.
 //   Host: HW_LAUNCH(kernel, grid, block, dynamic_shared_bytes, stream, args...), LaunchStatus(name),

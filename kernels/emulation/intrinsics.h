@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "core/dtype/bf16.h"
+#include "core/dtype/fp16.h"
 #include "kernels/emulation/vector_types.h"
 
 namespace headwise::emulation::device {
@@ -71,6 +72,14 @@ inline float __low2float(__nv_bfloat162 a) { return __bfloat162float(a.x); }
 inline float __high2float(__nv_bfloat162 a) { return __bfloat162float(a.y); }
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 a) { return a.bits; }
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short a) { return {a}; }
+
+// --- Halves ---------------------------------------------------------------------------------------
+
+// Any NaN becomes 0x7FFF. Converted and multiplied (MultiplyHalves), never computed with.
+inline __half __float2half_rn(float a) { return {RoundToFloat16(a)}; }
+inline float __half2float(__half a) { return Float16ToFloat(a.bits); }
+inline unsigned short __half_as_ushort(__half a) { return a.bits; }
+inline __half __ushort_as_half(unsigned short a) { return {a}; }
 
 // --- Integers -------------------------------------------------------------------------------------
 

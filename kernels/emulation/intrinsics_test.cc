@@ -85,6 +85,44 @@ TEST(Bfloat16, PairsHaveTheFirstInTheLowerHalf) {
   EXPECT_EQ(__high2float(pair), -2.0f);
 }
 
+// --- Halves ---------------------------------------------------------------------------------------
+
+TEST(Half, WidensExactlyAndRoundsBack) {
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    const __half x = __ushort_as_half(static_cast<unsigned short>(bits));
+    ASSERT_EQ(__half_as_ushort(x), bits);
+    const std::uint32_t exponent = bits >> 10 & 0x1fu, digits = bits & 0x3ffu;
+    const bool special = exponent == 0x1fu;
+    if (special && digits != 0) {
+      ASSERT_TRUE(std::isnan(__half2float(x)));
+      ASSERT_EQ(__half_as_ushort(__float2half_rn(__half2float(x))), 0x7fff);
+      continue;
+    }
+    const float magnitude = special         ? kInfinity
+                            : exponent == 0 ? std::ldexp(static_cast<float>(digits), -24)
+                                            : std::ldexp(static_cast<float>(0x400u + digits),
+                                                         static_cast<int>(exponent) - 25);
+    ASSERT_EQ(__half2float(x), bits >> 15 != 0 ? -magnitude : magnitude) << bits;
+    ASSERT_EQ(__half_as_ushort(__float2half_rn(__half2float(x))), bits);
+  }
+}
+
+TEST(Half, RoundsToNearestTiesToEven) {
+  for (std::uint32_t bits = 0; bits < 0x7bffu; ++bits) {  // finite, and finite the next
+    const float x = __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+    const float next = __half2float(__ushort_as_half(static_cast<unsigned short>(bits + 1)));
+    const float middle = x + (next - x) / 2;
+    const auto rounded = [](float v) {
+      return std::uint32_t{__half_as_ushort(__float2half_rn(v))};
+    };
+    ASSERT_EQ(rounded(std::nextafter(middle, 0.0f)), bits) << x;
+    ASSERT_EQ(rounded(std::nextafter(middle, kInfinity)), bits + 1) << x;
+    ASSERT_EQ(rounded(middle), bits + bits % 2) << x;
+  }
+  EXPECT_EQ(__half_as_ushort(__float2half_rn(65519.0f)), 0x7bff);
+  EXPECT_EQ(__half_as_ushort(__float2half_rn(65520.0f)), 0x7c00);
+}
+
 // --- float and double -----------------------------------------------------------------------------
 
 // A product of two floats is exact in double, and so is most of a sum; a quotient and a root of

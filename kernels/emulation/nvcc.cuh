@@ -4,6 +4,7 @@
 #define HEADWISE_KERNELS_EMULATION_NVCC_CUH_
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <string>
@@ -98,6 +99,18 @@ class SharedArray {
  private:
   T* data_;
 };
+
+// d += a b, matrices of the warp, of halves with fp32 sums: a [16, 16], b [16, 8], d [16, 8]. Which
+// elements a lane has: PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type", and
+// tensor_core.h. Every lane of a whole warp must call it.
+__device__ __forceinline__ void MultiplyHalves(const unsigned (&a)[4], const unsigned (&b)[2],
+                                               float (&d)[4]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 
 inline absl::Status LaunchStatus(const char* kernel) {
   const cudaError_t error = cudaGetLastError();

@@ -37,6 +37,11 @@ std::uint64_t WarpWait(WarpOperation operation, unsigned mask, std::uint64_t val
   return Runner().WarpWait(operation, mask, value, source, site);
 }
 
+void WarpMultiply(const MmaOperands& operands, Site site) {
+  Runner().WarpWait(WarpOperation::kMultiply, 0xffffffffu,
+                    reinterpret_cast<std::uintptr_t>(&operands), 0, site);
+}
+
 int Lane() { return Runner().lane(); }
 
 void BadWidth(int width, Site site) {

@@ -41,11 +41,19 @@ SharedRange DynamicShared(std::int64_t byte_offset, int alignment, Site site);
 void TouchShared(const SharedRange& range, std::int64_t offset, int bytes, Use use, Site site);
 void Barrier(Site site);
 
-enum class WarpOperation : std::uint8_t { kSync, kShuffle, kBallot };
+enum class WarpOperation : std::uint8_t { kSync, kShuffle, kBallot, kMultiply };
 // Waits for the lanes of `mask`. kShuffle returns the value of lane `source`; kBallot the lanes
 // whose value is not zero.
 std::uint64_t WarpWait(WarpOperation operation, unsigned mask, std::uint64_t value, int source,
                        Site site);
+// What a lane brings to a product of matrices, and where its elements of the sum go.
+struct MmaOperands {
+  const unsigned* a;  // 4 words
+  const unsigned* b;  // 2
+  float* d;           // 4
+};
+// Waits for all lanes of the warp, and multiplies: tensor_core.h.
+void WarpMultiply(const MmaOperands& operands, Site site);
 // Of the calling thread.
 int Lane();
 // Reports a shuffle whose width is not a power of two up to 32.

@@ -1,6 +1,6 @@
-// CUDA's vector types, dim3 and bfloat16 for the emulation: sizes and alignments are CUDA's.
+// CUDA's vector types, dim3, bfloat16 and half for the emulation: sizes and alignments are CUDA's.
 //
-// __nv_bfloat16 has no operators: convert, compute in float, round once.
+// __nv_bfloat16 and __half have no operators: convert, compute in float, round once.
 #ifndef HEADWISE_KERNELS_EMULATION_VECTOR_TYPES_H_
 #define HEADWISE_KERNELS_EMULATION_VECTOR_TYPES_H_
 
@@ -45,6 +45,10 @@ struct __nv_bfloat16 {
 };
 struct alignas(4) __nv_bfloat162 {
   __nv_bfloat16 x, y;  // x in the lower half of a word
+};
+
+struct __half {
+  unsigned short bits;
 };
 
 }  // namespace headwise::emulation::device

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/emulation/block_runner.h"
+#include "kernels/emulation/tensor_core.h"
 
 namespace headwise::emulation {
 namespace {
@@ -58,7 +59,8 @@ std::uint64_t BlockRunner::WarpWait(WarpOperation operation, unsigned mask, std:
   self.operation = operation;
   CheckWarpOperation(warp);
 
-  // CUDA promises that __syncwarp orders memory, and of shuffles and votes that they do not.
+  // CUDA promises that __syncwarp orders memory, and of shuffles and votes that they do not; nor
+  // does an mma.
   const bool orders_memory = operation == WarpOperation::kSync;
   if (orders_memory) group_->ComesToSyncWarp(index);
   warp.waiting |= bit;
@@ -129,6 +131,14 @@ void BlockRunner::CompleteWarpOperation(Warp& warp, const Thread& last) {
         lanes[std::countr_zero(left)].value = votes;
       }
       break;
+    case WarpOperation::kMultiply: {  // of all 32 lanes
+      MmaOperands operands[32];
+      for (int i = 0; i < 32; ++i) {
+        operands[i] = *reinterpret_cast<const MmaOperands*>(static_cast<std::uintptr_t>(given[i]));
+      }
+      MultiplyFragments(operands);
+      break;
+    }
     case WarpOperation::kSync:
       if (!kTsan) break;
       const int first = static_cast<int>(lanes - threads_);

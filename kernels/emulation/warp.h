@@ -1,4 +1,4 @@
-// Who a thread is, barriers, shuffles and votes of the emulation.
+// Who a thread is, barriers, shuffles, votes and products of matrices of the emulation.
 #ifndef HEADWISE_KERNELS_EMULATION_WARP_H_
 #define HEADWISE_KERNELS_EMULATION_WARP_H_
 
@@ -86,6 +86,12 @@ inline int __any_sync(unsigned mask, int predicate, Site site = Site::current())
 }
 inline int __all_sync(unsigned mask, int predicate, Site site = Site::current()) {
   return __ballot_sync(mask, predicate, site) == mask ? 1 : 0;
+}
+
+// d += a b, matrices of the warp: tensor_core.h. Every lane of a whole warp must call it.
+inline void MultiplyHalves(const unsigned (&a)[4], const unsigned (&b)[2], float (&d)[4],
+                           Site site = Site::current()) {
+  WarpMultiply({a, b, d}, site);
 }
 
 }  // namespace headwise::emulation::device

@@ -57,6 +57,9 @@ struct CUstream_st;
 
 namespace headwise {
 
+// The bound of MuonMode::kTensorCore: see above.
+inline constexpr double kTensorCoreEpsilon = 0x1p-23;
+
 // What may change from one step to the next; in device memory.
 struct MuonStepScalars {
   double learning_rate = 0.02;
@@ -72,6 +75,12 @@ enum class MuonChainMemory {
   kScratch,    // tiled, whatever the block's size
 };
 
+// What the products of blocks of up to 128 rows are computed by. The others' are fp32 in either.
+enum class MuonMode {
+  kContract,    // fp32, the bits of the reference
+  kTensorCore,  // tensor cores, within an error bound
+};
+
 class MuonStepPlan {
  public:
   // Of every pointer in `weights` only the address is looked at: device memory. The weights' blocks
@@ -82,6 +91,7 @@ class MuonStepPlan {
   template <typename G>
   static absl::StatusOr<MuonStepPlan> Create(const MuonHyperparameters& hyper,
                                              absl::Span<const MuonWeight<G>> weights,
+                                             MuonMode mode = MuonMode::kContract,
                                              MuonChainMemory chain = MuonChainMemory::kAuto);
 
   // Host memory, as long as the plan: what to copy to device memory. A multiple of 16 bytes.
@@ -105,6 +115,7 @@ class MuonStepPlan {
   const std::vector<QuinticStep>& steps() const { return steps_; }
   const muon_step::TableLayout& layout() const { return layout_; }
   bool bf16_gradients() const { return bf16_gradients_; }
+  MuonMode mode() const { return mode_; }
   MuonChainMemory chain() const { return chain_; }
 
  private:
@@ -114,6 +125,7 @@ class MuonStepPlan {
   std::vector<QuinticStep> steps_;
   std::vector<Segment> segments_;
   bool bf16_gradients_ = false;
+  MuonMode mode_ = MuonMode::kContract;
   MuonChainMemory chain_ = MuonChainMemory::kAuto;
   std::vector<std::byte> table_;
   std::int64_t scratch_floats_ = 0;

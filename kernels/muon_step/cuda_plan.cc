@@ -90,6 +90,17 @@ void PlaceOnChip(int edge, bool restarts, Scratch& scratch, BlockEntry& e) {
   if (restarts) e.x[0] = scratch.Take((e.transposed ? e.n : e.d) * e.x_stride);
 }
 
+// On tensor cores: a word a chunk, and tiles of 16 x 16.
+void PlaceOnTensorCores(bool restarts, Scratch& scratch, BlockEntry& e) {
+  constexpr std::int64_t kTile = muon_step::kTensorTile;
+  const std::int64_t side = CeilDiv(e.d, kTile), chunks = CeilDiv(e.n, kChunk);
+  e.matrix_stride = static_cast<std::int32_t>(RoundUp(e.d, 4));
+  e.partials =
+      scratch.Take(RoundUp(chunks, 64) + chunks * (side * (side + 1) / 2) * (kTile * kTile));
+  e.matrices = scratch.Take(std::int64_t{e.d} * e.matrix_stride);
+  if (restarts) e.x[0] = scratch.Take((e.transposed ? e.n : e.d) * e.x_stride);
+}
+
 void PlaceTiled(bool restarts, Scratch& scratch, BlockEntry& e) {
   const std::int64_t side = RoundUp(e.d, kTileSide), tiles_per_side = side / kTileSide;
   const std::int64_t tiles = tiles_per_side * (tiles_per_side + 1) / 2;
@@ -164,7 +175,7 @@ std::int64_t Append(const std::vector<T>& values, std::vector<std::byte>& table)
 template <typename G>
 absl::StatusOr<MuonStepPlan> MuonStepPlan::Create(const MuonHyperparameters& hyper,
                                                   absl::Span<const MuonWeight<G>> weights,
-                                                  MuonChainMemory chain) {
+                                                  MuonMode mode, MuonChainMemory chain) {
   HW_RETURN_IF_ERROR(muon_step::CheckArguments(hyper, weights));
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   std::int64_t block_count = 0;
@@ -192,6 +203,7 @@ absl::StatusOr<MuonStepPlan> MuonStepPlan::Create(const MuonHyperparameters& hyp
   }
   plan.segments_.push_back({begin, static_cast<int>(plan.steps_.size())});
   plan.bf16_gradients_ = std::is_same_v<G, BFloat16>;
+  plan.mode_ = mode;
   plan.chain_ = chain;
 
   const bool restarts = plan.segments_.size() > 1;
@@ -213,6 +225,8 @@ absl::StatusOr<MuonStepPlan> MuonStepPlan::Create(const MuonHyperparameters& hyp
       const bool small = e.d <= 16 * muon_step::kSmallEdge;
       if (tiled) {
         PlaceTiled(restarts, scratch, e);
+      } else if (mode == MuonMode::kTensorCore) {
+        PlaceOnTensorCores(restarts, scratch, e);
       } else {
         PlaceOnChip(small ? muon_step::kSmallEdge : muon_step::kLargeEdge, restarts, scratch, e);
       }
@@ -253,9 +267,9 @@ int MuonStepPlan::launches() const {
 
 template absl::StatusOr<MuonStepPlan> MuonStepPlan::Create(const MuonHyperparameters&,
                                                            absl::Span<const MuonWeight<float>>,
-                                                           MuonChainMemory);
+                                                           MuonMode, MuonChainMemory);
 template absl::StatusOr<MuonStepPlan> MuonStepPlan::Create(const MuonHyperparameters&,
                                                            absl::Span<const MuonWeight<BFloat16>>,
-                                                           MuonChainMemory);
+                                                           MuonMode, MuonChainMemory);
 
 }  // namespace headwise

@@ -23,6 +23,7 @@ namespace headwise {
 
 struct EmulatedOptions {
   emulation::Options emulation;
+  MuonMode mode = MuonMode::kContract;
   MuonChainMemory chain = MuonChainMemory::kAuto;
   std::uint32_t skip = 0;
 };
@@ -78,7 +79,8 @@ template <typename G>
 absl::Status StepEmulated(const MuonHyperparameters& hyper, std::vector<TestWeight<G>>& weights,
                           const EmulatedOptions& options = {}) {
   const std::vector<MuonWeight<G>> views = ViewsOf(weights);
-  HW_ASSIGN_OR_RETURN(MuonStepPlan plan, MuonStepPlan::Create<G>(hyper, views, options.chain));
+  HW_ASSIGN_OR_RETURN(MuonStepPlan plan,
+                      MuonStepPlan::Create<G>(hyper, views, options.mode, options.chain));
   EmulatedStep step(std::move(plan), hyper, options.skip);
   emulation::Session session(options.emulation);
   step.AddRegions(views, session);

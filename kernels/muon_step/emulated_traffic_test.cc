@@ -72,12 +72,20 @@ template <typename G>
 class EmulatedTraffic : public testing::Test {
  protected:
   // Elements of a step with the chain on chip, and the bytes an element of its scratch and table.
-  void Check(HeadBlocks blocks, std::int64_t rows, std::int64_t cols, std::int64_t d) {
-    SCOPED_TRACE(absl::StrCat("[", rows, ", ", cols, "], d = ", d));
-    AlignedWeight<G> weight(std::move(blocks), rows, cols);
+  void Check(const HeadBlocks& blocks, std::int64_t rows, std::int64_t cols, std::int64_t d) {
+    CheckMode(blocks, rows, cols, d, MuonMode::kContract);
+    CheckMode(blocks, rows, cols, d, MuonMode::kTensorCore);
+  }
+
+  void CheckMode(const HeadBlocks& blocks, std::int64_t rows, std::int64_t cols, std::int64_t d,
+                 MuonMode mode) {
+    const bool contract = mode == MuonMode::kContract;
+    SCOPED_TRACE(
+        absl::StrCat(contract ? "contract" : "tensor cores", " [", rows, ", ", cols, "], d = ", d));
+    AlignedWeight<G> weight(blocks, rows, cols);
     const std::vector<MuonWeight<G>> views = {weight.view()};
     const MuonHyperparameters hyper;
-    EmulatedStep step(*MuonStepPlan::Create<G>(hyper, views), hyper, /*skip=*/0);
+    EmulatedStep step(*MuonStepPlan::Create<G>(hyper, views, mode), hyper, /*skip=*/0);
     emulation::Session session({.count_traffic = true});
     step.AddRegions(views, session);
     const absl::Status status = cuda_emulated::MuonStep(step.plan(), step.launch());
@@ -99,8 +107,18 @@ class EmulatedTraffic : public testing::Test {
     const std::int64_t edge = d <= 64 ? 4 : 8, heads = views[0].blocks->size();
     const std::int64_t chunks = elements / heads / d / 256;
     const emulation::Traffic& scratch = session.traffic("scratch");
-    EXPECT_EQ(scratch.stores, heads * 4 * (chunks * 136 * edge * edge + d * d));
-    EXPECT_EQ(scratch.loads, heads * 4 * (chunks * (d * (d + 1) / 2 + d * d) + 160 + chunks * 256));
+    if (contract) {
+      EXPECT_EQ(scratch.stores, heads * 4 * (chunks * 136 * edge * edge + d * d));
+      EXPECT_EQ(scratch.loads,
+                heads * 4 * (chunks * (d * (d + 1) / 2 + d * d) + 160 + chunks * 256));
+    } else {
+      // Whole tiles, and a chunk's largest magnitude; each thread looks at all of these twice, and at
+      // two numbers of the block.
+      const std::int64_t tiles = d / 16 * (d / 16 + 1) / 2, threads = d <= 64 ? 160 : 288;
+      EXPECT_EQ(scratch.stores, heads * 4 * (chunks * (tiles * 256 + 1) + d * d + 2));
+      EXPECT_EQ(scratch.loads,
+                heads * 4 * (chunks * (tiles * 256 + d * d + 2 * threads + 2 * 256)));
+    }
     // The table is read by whole warps at once: its sectors, from the cache, are few.
     EXPECT_LE(static_cast<double>(session.traffic("table").sectors * 32),
               0.8 * static_cast<double>(elements));
@@ -130,7 +148,8 @@ TEST(EmulatedLaunches, SharedMemory) {
   const auto shared = [](std::int64_t d, MuonChainMemory chain) {
     std::vector<TestWeight<float>> weights = {TestWeight<float>(HeadBlocks::Whole(d), d, 1)};
     const std::vector<MuonWeight<float>> views = ViewsOf(weights);
-    EmulatedStep step(*MuonStepPlan::Create<float>({}, views, chain), {}, /*skip=*/0);
+    EmulatedStep step(*MuonStepPlan::Create<float>({}, views, MuonMode::kContract, chain), {},
+                      /*skip=*/0);
     emulation::Session session;
     EXPECT_TRUE(cuda_emulated::MuonStep(step.plan(), step.launch()).ok());
     std::vector<std::int64_t> bytes;

@@ -29,6 +29,7 @@ class GpuStep {
  public:
   static absl::StatusOr<GpuStep> Create(const MuonHyperparameters& hyper,
                                         std::vector<TestWeight<G>> weights,
+                                        MuonMode mode = MuonMode::kContract,
                                         MuonChainMemory chain = MuonChainMemory::kAuto) {
     GpuStep step;
     std::vector<MuonWeight<G>> on_device = ViewsOf(weights);
@@ -42,7 +43,7 @@ class GpuStep {
       w.gradient = m.gradient.Translate(w.gradient);
       step.mirrors_.push_back(std::move(m));
     }
-    HW_ASSIGN_OR_RETURN(step.plan_, MuonStepPlan::Create<G>(hyper, on_device, chain));
+    HW_ASSIGN_OR_RETURN(step.plan_, MuonStepPlan::Create<G>(hyper, on_device, mode, chain));
     HW_ASSIGN_OR_RETURN(step.table_, DeviceArray<std::byte>::Of(step.plan_->table()));
     HW_ASSIGN_OR_RETURN(step.scratch_, DeviceMemory::Allocate(step.plan_->scratch_bytes()));
     HW_RETURN_IF_ERROR(FillDevice(step.scratch_.data(), 0xff, step.scratch_.size()));

@@ -69,6 +69,12 @@ DoubleMatrix PolynomialOfSingularValues(const NewtonSchulzCoefficients& coeffici
   return FromEigen(svd.matrixU() * s.asDiagonal() * svd.matrixV().transpose());
 }
 
+std::vector<double> SingularValues(const DoubleMatrix& m) {
+  const Eigen::BDCSVD<Dense> svd(ToEigen(m));
+  const Eigen::VectorXd& s = svd.singularValues();
+  return {s.data(), s.data() + s.size()};
+}
+
 double RelativeDifference(const DoubleMatrix& a, const DoubleMatrix& b) {
   return (ToEigen(a) - ToEigen(b)).norm() / ToEigen(b).norm();
 }

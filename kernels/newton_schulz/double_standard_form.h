@@ -34,6 +34,9 @@ DoubleMatrix StandardForm(const NewtonSchulzCoefficients& coefficients, const Do
 DoubleMatrix PolynomialOfSingularValues(const NewtonSchulzCoefficients& coefficients,
                                         const DoubleMatrix& x);
 
+// min(rows, cols) of them, the largest first.
+std::vector<double> SingularValues(const DoubleMatrix& m);
+
 // |a - b| / |b|, Frobenius.
 double RelativeDifference(const DoubleMatrix& a, const DoubleMatrix& b);
 

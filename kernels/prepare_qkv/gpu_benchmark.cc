@@ -19,19 +19,18 @@
 // after_weight or only_at_end. Exits 1 on an error, 3 if there is no GPU.
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/status_macros.h"
 #include "core/cuda/device.h"
 #include "core/cuda/stream.h"
-#include "core/io/atomic_file.h"
 #include "core/io/safetensors_writer.h"
+#include "kernels/common/testing/gpu_benchmark_main.h"
 #include "kernels/common/testing/gpu_timing.h"
+#include "kernels/prepare_qkv/gpu_copy.h"
 #include "kernels/prepare_qkv/gpu_layer.h"
 #include "nlohmann/json.hpp"
 
@@ -40,13 +39,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kNoGpu = 3;
-
-struct Flags {
-  bool quick = false;
-  bool tiny = false;
-  std::string json, dump;
-};
+using Flags = GpuBenchmarkFlags;
 
 // One row of the table, but for the layer.
 struct Pass {
@@ -74,24 +67,6 @@ std::vector<Pass> Passes(const Flags& flags) {
   return passes;
 }
 
-Json ToJson(const CudaDevice& device) {
-  return {{"name", device.name},
-          {"compute_capability", absl::StrCat(device.major, ".", device.minor)},
-          {"multiprocessors", device.multiprocessors},
-          {"memory_bytes", device.memory},
-          {"l2_bytes", device.l2_cache},
-          {"driver", device.driver},
-          {"runtime", device.runtime}};
-}
-
-Json ToJson(const GpuTime& time) {
-  return {{"median_us", time.median * 1e6},
-          {"best_us", time.best * 1e6},
-          {"launches", time.kernels},
-          {"replays", time.replays},
-          {"repetitions", time.repetitions}};
-}
-
 // Sets of buffers: four times the cache, at most what fits; small sizes stay in the cache, as they
 // do behind the projection that makes them.
 int Sets(const CudaDevice& device, std::int64_t tokens) {
@@ -99,26 +74,6 @@ int Sets(const CudaDevice& device, std::int64_t tokens) {
   const std::int64_t fit = device.free_memory * 8 / 10 / GpuLayer::BytesOfSet(tokens);
   return static_cast<int>(std::min(
       {std::max<std::int64_t>(2, 4 * device.l2_cache / touched + 1), fit, std::int64_t{32}}));
-}
-
-// Bytes per second of the fastest copy, the ceiling of this run.
-absl::StatusOr<double> MeasureCopy(const Flags& flags, const CudaStream& stream, Json& json) {
-  const std::int64_t tokens = flags.tiny ? 64 : 26214;  // packed: 512 MiB, read and written 1 GiB
-  HW_ASSIGN_OR_RETURN(const GpuLayer layer, GpuLayer::Create({.rope = false, .tokens = tokens}));
-  HW_ASSIGN_OR_RETURN(
-      const std::vector<GpuTime> times,
-      TimeInTurns({{"cuda", [&](int, CUstream_st* s) { return layer.CudaCopy(0, s); }},
-                   {"kernel", [&](int, CUstream_st* s) { return layer.KernelCopy(0, s); }}},
-                  {.seconds = flags.quick ? 0.2 : 1.0}, stream));
-  double best = 0;
-  for (const GpuTime& time : times) {
-    const double rate = static_cast<double>(layer.CopiedBytes()) / time.median;
-    json[absl::StrCat(time.name, "_bytes_per_second")] = rate;
-    best = std::max(best, rate);
-  }
-  json["bytes"] = layer.CopiedBytes();
-  json["bytes_per_second"] = best;
-  return best;
 }
 
 absl::StatusOr<Json> Measure(const CudaDevice& device, const Flags& flags, bool rope,
@@ -235,44 +190,16 @@ absl::Status Run(const Flags& flags, const CudaDevice& device) {
       PrintRow(row);
       json["cases"].push_back(std::move(row));
       // What is measured is kept, whatever follows.
-      if (!flags.json.empty()) {
-        HW_RETURN_IF_ERROR(WriteFileAtomically(flags.json, json.dump(2) + "\n"));
-      }
+      HW_RETURN_IF_ERROR(SaveJson(flags, json));
     }
   }
   return absl::OkStatus();
 }
 
-int Main(int argc, char** argv) {
-  Flags flags;
-  CLI::App app("prepare_qkv on a GPU: fused, unfused, and the GPU's copies.");
-  app.add_flag("--quick", flags.quick, "fewer sizes, shorter");
-  app.add_flag("--tiny", flags.tiny, "sizes for a test of this program; the times mean nothing");
-  app.add_option("--json", flags.json, "write the results to this file");
-  app.add_option("--dump", flags.dump, "write inputs and outputs to this directory")
-      ->check(CLI::ExistingDirectory);
-  CLI11_PARSE(app, argc, argv);
-  const absl::StatusOr<CudaDevice> device = CurrentCudaDevice();
-  if (!device.ok()) {
-    absl::FPrintF(stderr, "gpu_benchmark: %s\n", device.status().message());
-    return kNoGpu;
-  }
-  const absl::Status status = Run(flags, *device);
-  if (!status.ok()) absl::FPrintF(stderr, "gpu_benchmark: %s\n", status.message());
-  return status.ok() ? 0 : 1;
-}
-
 }  // namespace
 }  // namespace headwise
 
-// The code throws nothing itself; the libraries may.
 int main(int argc, char** argv) {
-  try {
-    return headwise::Main(argc, argv);
-  } catch (const std::exception& exception) {
-    std::fprintf(stderr, "gpu_benchmark: %s\n", exception.what());
-  } catch (...) {
-    std::fprintf(stderr, "gpu_benchmark: an exception without a message\n");
-  }
-  return 1;
+  return headwise::GpuBenchmarkMain(
+      argc, argv, "prepare_qkv on a GPU: fused, unfused, and the GPU's copies.", headwise::Run);
 }

@@ -26,6 +26,8 @@ namespace {
 
 // As many as a training batch may have (model/train/run_config.cc).
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;
+// Of a floor's copy, which is then larger than any cache.
+constexpr std::int64_t kMostCopied = std::int64_t{1} << 30;
 
 std::int64_t Largest(const BenchPlan& plan) { return plan.tokens.back(); }
 
@@ -100,9 +102,12 @@ absl::Status MeasureUnit(const BenchPlan& plan, BenchDevice& device,
     runners.push_back(
         device.Time(device.Product(DecoderOptionsOf(plan.config.training()).compute)));
   } else {
-    runners.push_back(device.Time(device.Copy(static_cast<std::int64_t>(result.bytes))));
+    const std::int64_t copied = std::min(static_cast<std::int64_t>(result.bytes), kMostCopied);
+    result.floor_bytes = static_cast<double>(copied);
+    runners.push_back(device.Time(device.Copy(copied)));
   }
   std::vector<UnitRunner*> contenders;
+  contenders.reserve(runners.size());
   for (const std::unique_ptr<UnitRunner>& runner : runners) contenders.push_back(runner.get());
   HW_ASSIGN_OR_RETURN(Samples samples, Measure(contenders, plan.clock));
   result.fused = std::move(samples.front());
@@ -186,7 +191,7 @@ absl::StatusOr<double> MemoryNeeded(const BenchPlan& plan) {
   }
   if (plan.kernels) {
     for (const KernelCase& c : StepKernels(plan.config, Largest(plan), plan.unfused)) {
-      kernels = std::max(kernels, static_cast<double>(c.memory + c.bytes));
+      kernels = std::max(kernels, static_cast<double>(c.memory + std::min(c.bytes, kMostCopied)));
     }
   }
   return std::max(models, kernels);
@@ -256,7 +261,8 @@ absl::Status MeasureKernels(const BenchPlan& plan, BenchDevice& device,
   for (const KernelCase& c : StepKernels(plan.config, Largest(plan), plan.unfused)) {
     HW_ASSIGN_OR_RETURN(KernelWork work, c.make(device));
     const std::unique_ptr<UnitRunner> kernel = device.Time(std::move(work));
-    const std::unique_ptr<UnitRunner> copy = device.Time(device.Copy(c.bytes));
+    const std::int64_t copied = std::min(c.bytes, kMostCopied);
+    const std::unique_ptr<UnitRunner> copy = device.Time(device.Copy(copied));
     std::vector<UnitRunner*> contenders = {kernel.get(), copy.get()};
     if (c.flops > 0) contenders.push_back(product.get());
     HW_ASSIGN_OR_RETURN(Samples samples, Measure(contenders, plan.clock));
@@ -264,6 +270,7 @@ absl::Status MeasureKernels(const BenchPlan& plan, BenchDevice& device,
                            .tokens = Largest(plan),
                            .calls = c.calls,
                            .bytes = c.bytes,
+                           .copied = static_cast<double>(copied),
                            .flops = c.flops,
                            .floor_flops = device.product_flops(),
                            .seconds = std::move(samples[0]),

@@ -471,12 +471,13 @@ TEST(ReportTest, FiguresOfDecodingAreOfACopy) {
   UnitResult decode = SomeUnit();
   decode.unit = "decode";
   decode.flops = decode.floor_flops = 0;
-  decode.bytes = 1e9;
+  decode.bytes = 4e9;
+  decode.floor_bytes = 1e9;
   decode.unfused.clear();
   std::map<std::string, Figure> figures;
   for (const Figure& figure : Figures(decode)) figures[figure.name] = figure;
   ASSERT_EQ(figures.size(), 4);
-  EXPECT_DOUBLE_EQ(figures["decode/fused/share_of_copy"].summary.median, 0.5);
+  EXPECT_DOUBLE_EQ(figures["decode/fused/share_of_copy"].summary.median, 2);
   EXPECT_DOUBLE_EQ(figures["decode/copy"].summary.median, 1);
 }
 
@@ -485,6 +486,7 @@ TEST(ReportTest, FiguresOfAKernel) {
                                .tokens = 100,
                                .calls = 6,
                                .bytes = 2000000000,
+                               .copied = 1e9,
                                .flops = 600,
                                .floor_flops = 1000,
                                .seconds = {2, 2},
@@ -497,7 +499,7 @@ TEST(ReportTest, FiguresOfAKernel) {
   EXPECT_EQ(figures["kernel/wo.forward/bytes"].summary.median, 2e9);
   EXPECT_EQ(figures["kernel/wo.forward/time"].summary.median, 2000);
   EXPECT_DOUBLE_EQ(figures["kernel/wo.forward/bandwidth"].summary.median, 1);
-  EXPECT_DOUBLE_EQ(figures["kernel/wo.forward/share_of_copy"].summary.median, 0.5);
+  EXPECT_DOUBLE_EQ(figures["kernel/wo.forward/share_of_copy"].summary.median, 1);
   EXPECT_DOUBLE_EQ(figures["kernel/wo.forward/share_of_product"].summary.median, 0.3);
 }
 

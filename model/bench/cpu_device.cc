@@ -151,7 +151,7 @@ class CpuBenchDevice : public BenchDevice {
   }
 
   Tensor Random(Shape shape, DType dtype) override {
-    const Tensor tensor = Tensor::Empty(std::move(shape), dtype, Device::kCpu);
+    Tensor tensor = Tensor::Empty(std::move(shape), dtype, Device::kCpu);
     const std::uint64_t seed = ++seed_;
     const auto value = [seed](std::int64_t i) {
       const std::uint64_t bits =

@@ -31,7 +31,7 @@ bool ByProduct(const UnitResult& r) { return r.floor_flops > 0; }
 
 std::vector<double> Shares(const UnitResult& r, absl::Span<const double> seconds) {
   return ByProduct(r) ? Shares(r.flops, seconds, r.floor_flops, r.floor)
-                      : Shares(r.bytes, seconds, r.bytes, r.floor);
+                      : Shares(r.bytes, seconds, r.floor_bytes, r.floor);
 }
 
 std::string Percent(double share) { return absl::StrFormat("%.1f %%", 100 * share); }
@@ -60,7 +60,7 @@ std::vector<Figure> Figures(const UnitResult& r) {
   if (ByProduct(r)) {
     add("product", "GFLOP/s", Rates(r.floor_flops * 1e-9, r.floor));
   } else {
-    add("copy", "GB/s", Rates(r.bytes * 1e-9, r.floor));
+    add("copy", "GB/s", Rates(r.floor_bytes * 1e-9, r.floor));
   }
   return figures;
 }
@@ -78,7 +78,7 @@ std::vector<Figure> Figures(const KernelResult& r) {
   add("bytes", "B", Exact(bytes));
   add("time", "ms", Summarize(Scaled(r.seconds, 1e3)));
   add("bandwidth", "GB/s", Summarize(Rates(bytes * 1e-9, r.seconds)));
-  add("share_of_copy", "ratio", Summarize(Ratios(r.copy, r.seconds)));
+  add("share_of_copy", "ratio", Summarize(Shares(bytes, r.seconds, r.copied, r.copy)));
   if (!r.product.empty()) {
     add("share_of_product", "ratio",
         Summarize(Shares(r.flops, r.seconds, r.floor_flops, r.product)));
@@ -145,7 +145,7 @@ std::string KernelLine(const KernelResult& r) {
   return absl::StrFormat(
       "%-32s %6d %12s %10.3f %8s %8.2f %8.2f %8s\n", r.name, r.calls, FormatBytes(bytes),
       1e3 * time.median, Percent(time.spread), bytes * 1e-9 / time.median,
-      Summarize(Ratios(r.copy, r.seconds)).median,
+      Summarize(Shares(bytes, r.seconds, r.copied, r.copy)).median,
       r.product.empty()
           ? "-"
           : absl::StrFormat(

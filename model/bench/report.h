@@ -28,18 +28,19 @@ struct UnitResult {
   std::string unit;         // "train", "prefill", "decode"
   std::int64_t tokens = 0;  // as --tokens says
   std::int64_t rows = 1;
-  std::int64_t done = 0;   // tokens that a run goes through
-  double flops = 0;        // of a run; 0 where the floor is a copy
-  double floor_flops = 0;  // of the product that is the floor; 0 where it is a copy of the bytes
-                           // that a run must read
-  double bytes = 0;        // that such a copy moves
+  std::int64_t done = 0;  // tokens that a run goes through
+  // Of a run, and of the product that is its floor; 0 where that is a copy.
+  double flops = 0, floor_flops = 0;
+  // That a run must read, and that the copy that is its floor moves; 0 where that is a product.
+  double bytes = 0, floor_bytes = 0;
   std::vector<double> fused, unfused, floor;  // unfused is empty where it was not measured
 };
 
-// One kernel at one size, in turns with a copy of as many bytes and, where it has flops, a product.
+// One kernel at one size, in turns with a copy and, where it has flops, a product.
 struct KernelResult {
   std::string name;
   std::int64_t tokens = 0, calls = 0, bytes = 0;
+  double copied = 0;  // bytes that the copy moves
   double flops = 0, floor_flops = 0;
   std::vector<double> seconds, copy, product;  // product is empty without flops
 };

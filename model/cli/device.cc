@@ -7,20 +7,36 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/nearest_name.h"
+#include "core/base/status_macros.h"
 
 namespace headwise {
 
-absl::StatusOr<Kernels> KernelsOfDevice(const std::string& name) {
-  if (name == "cpu") return Kernels::kCpu;
-  if (name == "cuda-emulated") return Kernels::kCudaEmulated;
+void CommandDevice::Choose(DecoderOptions* options) const {
+  options->device = on_gpu() ? Device::kCuda : Device::kCpu;
+  options->kernels = kernels;
+  options->gpu = opened.gpu.get();
+  options->launchers = opened.launchers;
+}
+
+absl::StatusOr<CommandDevice> OpenDevice(const std::string& name) {
+  CommandDevice device;
   if (name == "cuda") {
-    return absl::UnimplementedError(
-        "--device cuda: this binary was built without CUDA: muse does not run on GPUs yet, with or "
-        "without a toolkit; try --device cpu, or --device cuda-emulated");
+    HW_ASSIGN_OR_RETURN(device.opened, OpenGpu());
+  } else if (name == "cuda-emulated") {
+    device.kernels = Kernels::kCudaEmulated;
+  } else if (name != "cpu") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device: expected cpu, cuda or cuda-emulated, found '", name, "'",
+                     DidYouMean(name, {"cpu", "cuda", "cuda-emulated"})));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--device: expected cpu, cuda or cuda-emulated, found '", name, "'",
-                   DidYouMean(name, {"cpu", "cuda", "cuda-emulated"})));
+  return device;
+}
+
+absl::StatusOr<Kernels> KernelsOfDevice(const std::string& name) {
+  HW_ASSIGN_OR_RETURN(const CommandDevice device, OpenDevice(name));
+  if (!device.on_gpu()) return device.kernels;
+  return absl::UnimplementedError(
+      "--device cuda: this command runs on CPUs; try --device cpu, or --device cuda-emulated");
 }
 
 int DefaultThreads() {

@@ -1,16 +1,36 @@
 // device: the --device flag, and how many threads to use when nobody says.
+//
+//   HW_ASSIGN_OR_RETURN(const CommandDevice device, OpenDevice(flags.device));
+//   DecoderOptions options = DecoderOptionsOf(config.training());
+//   device.Choose(&options);
 #ifndef HEADWISE_MODEL_CLI_DEVICE_H_
 #define HEADWISE_MODEL_CLI_DEVICE_H_
 
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "model/cli/open_gpu.h"
+#include "model/decoder.h"
 #include "model/ops.h"
 
 namespace headwise {
 
-// How this binary runs on the device "cpu" or "cuda-emulated". kInvalidArgument for a name that is
-// no device, kUnimplemented for one that this binary was built without.
+// Where a command runs. Owns the GPU: it must outlive decoders and graphs.
+struct CommandDevice {
+  Kernels kernels = Kernels::kCpu;  // on the CPU
+  OpenedGpu opened;                 // the GPU of --device cuda; else null
+
+  bool on_gpu() const { return opened.gpu != nullptr; }
+  // Sets device, kernels, gpu and launchers.
+  void Choose(DecoderOptions* options) const;
+};
+
+// Of the name "cpu", "cuda" or "cuda-emulated". kInvalidArgument for another, kUnimplemented if
+// there is no such device here (model/cli/open_gpu.h).
+absl::StatusOr<CommandDevice> OpenDevice(const std::string& name);
+
+// For commands that do not run on GPUs: how they run on "cpu" or "cuda-emulated". Errors as
+// OpenDevice; kUnimplemented for "cuda".
 absl::StatusOr<Kernels> KernelsOfDevice(const std::string& name);
 
 // The cores this process may use.

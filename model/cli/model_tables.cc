@@ -101,15 +101,18 @@ std::vector<std::pair<std::string, double>> MemoryRows(
 }
 
 absl::Status CheckMemory(const RunConfig& config,
-                         const std::vector<ParameterAssignment>& assignments) {
+                         const std::vector<ParameterAssignment>& assignments,
+                         std::int64_t gpu_memory) {
   double needed = 0;
   for (const auto& [name, bytes] : MemoryRows(config, assignments)) needed += bytes;
-  const double there =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const double there = gpu_memory > 0 ? static_cast<double>(gpu_memory)
+                                      : static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                                            static_cast<double>(sysconf(_SC_PAGESIZE));
   if (needed <= there) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       "memory: this model's weights, gradients and optimizer state need ", FormatBytes(needed),
-      "; expected at most the ", FormatBytes(there), " of this machine; try a smaller model"));
+      "; expected at most the ", FormatBytes(there),
+      gpu_memory > 0 ? " that are free on the GPU" : " of this machine", "; try a smaller model"));
 }
 
 std::string MemoryTable(const RunConfig& config,

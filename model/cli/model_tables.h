@@ -28,9 +28,11 @@ std::string ParameterTable(const std::vector<ParameterAssignment>& assignments);
 std::vector<std::pair<std::string, double>> MemoryRows(
     const RunConfig& config, const std::vector<ParameterAssignment>& assignments);
 
-// kResourceExhausted, with both numbers, if the rows together are more than this machine's memory.
+// kResourceExhausted, with both numbers, if the rows together are more than this machine's memory,
+// or than the free memory of a GPU, which is not 0 then.
 absl::Status CheckMemory(const RunConfig& config,
-                         const std::vector<ParameterAssignment>& assignments);
+                         const std::vector<ParameterAssignment>& assignments,
+                         std::int64_t gpu_memory = 0);
 
 // Bytes of weights, gradients, optimizer state, low-precision copies and partial sums, on one
 // device; without activations, whose size depends on the batch.

@@ -97,8 +97,8 @@ absl::StatusOr<RunConfig> WantedConfig(const TrainFlags& flags,
 }
 
 // Runs one sequence on meta tensors, which checks every shape and dtype, forward and backward, without memory; then
-// that the machine can hold the model. Returns the tables to print.
-absl::StatusOr<std::string> CheckAndDescribe(const RunConfig& config) {
+// that the machine, or the GPU, can hold the model. Returns the tables to print.
+absl::StatusOr<std::string> CheckAndDescribe(const RunConfig& config, const CommandDevice& device) {
   const TrainingConfig& t = config.training();
   DecoderOptions options = DecoderOptionsOf(t);
   options.device = Device::kMeta;
@@ -115,7 +115,7 @@ absl::StatusOr<std::string> CheckAndDescribe(const RunConfig& config) {
 
   HW_ASSIGN_OR_RETURN(const std::vector<ParameterAssignment> assignments,
                       AssignOptimizerGroups(config.optimizer(), meta->parameters()));
-  HW_RETURN_IF_ERROR(CheckMemory(config, assignments));
+  HW_RETURN_IF_ERROR(CheckMemory(config, assignments, device.opened.free_memory));
   const double tokens = static_cast<double>(t.batch_size()) * static_cast<double>(length);
   return absl::StrFormat("%s\n%s\n%s\ntokens      %d steps x %d sequences x %d = %s (%s a step)\n",
                          CompactConfig(config), ParameterTable(assignments),
@@ -152,6 +152,9 @@ void PrintEnd(const TrainingSummary& summary, const RunConfig& config, const std
                                                 .c_str()
                                           : "");
   }
+  if (summary.graphs.has_value()) {
+    std::printf("graphs      %s\n", summary.graphs->Describe().c_str());
+  }
   if (summary.validation_loss.has_value()) {
     std::printf("validation %.4f %s (the text's bigram entropy: %.4f)\n",
                 *summary.validation_loss * bits, unit, bigram_entropy);
@@ -173,13 +176,25 @@ struct Session {
   const RunConfig& config;
   std::string directory;
   std::string plan;  // tables to print
-  Kernels kernels;
+  const CommandDevice& device;
   const std::optional<FoundCheckpoint>& resume;
   const std::optional<ModelSource>& init;
   const std::vector<std::string>& changes;
 
   int threads() const { return flags.threads > 0 ? flags.threads : DefaultThreads(); }
+  TrainingDevice training_device() const {
+    return {.kernels = device.kernels,
+            .gpu = device.opened.gpu.get(),
+            .launchers = device.opened.launchers};
+  }
 };
+
+// "2 threads", "4 ranks as threads, 1 threads each", "NVIDIA H200, sm_90, 139.8 GiB, CUDA 13.0".
+std::string DescribeDevice(const Session& session, int ranks, int threads) {
+  if (session.device.on_gpu()) return session.device.opened.gpu->Describe();
+  if (ranks == 1) return absl::StrCat(threads, " threads");
+  return absl::StrCat(ranks, " ranks as threads, ", threads, " threads each");
+}
 
 // Everything that is said before the first step. `ranks` is 1 or more, with `threads` each.
 void PrintStart(const Session& session, const TrainingRun& run, int ranks, int threads,
@@ -191,12 +206,10 @@ void PrintStart(const Session& session, const TrainingRun& run, int ranks, int t
       config.data().path().c_str(),
       FormatCount(static_cast<double>(run.data().training_tokens())).c_str(),
       FormatCount(static_cast<double>(run.data().validation_tokens())).c_str(), bigram_entropy);
-  std::printf(
-      "device      %s, %s%d threads%s; MFU against a measured %s matrix product of %s FLOP/s\n",
-      session.flags.device.c_str(),
-      ranks > 1 ? absl::StrCat(ranks, " ranks as threads, ").c_str() : "", threads,
-      ranks > 1 ? " each" : "", config.training().compute_dtype() == BF16 ? "bf16" : "fp32",
-      FormatCount(peak).c_str());
+  std::printf("device      %s, %s; MFU against a measured %s matrix product of %s FLOP/s\n",
+              session.flags.device.c_str(), DescribeDevice(session, ranks, threads).c_str(),
+              config.training().compute_dtype() == BF16 ? "bf16" : "fp32",
+              FormatCount(peak).c_str());
   std::printf("run         %s\n", session.directory.c_str());
   if (session.init.has_value()) std::printf("weights of  %s\n", session.init->Describe().c_str());
   if (session.resume.has_value()) {
@@ -226,25 +239,41 @@ absl::Status RunAndReport(const Session& session, TrainingRun& run, int ranks, d
   return absl::OkStatus();
 }
 
-double PeakOf(const RunConfig& config, ThreadPool& pool) {
-  return MeasurePeakFlops(DecoderOptionsOf(config.training()).compute, pool);
+absl::StatusOr<double> PeakOf(const Session& session, ThreadPool& pool) {
+  const DType compute = DecoderOptionsOf(session.config.training()).compute;
+  if (session.device.on_gpu()) return MeasurePeakFlops(compute, *session.device.opened.gpu);
+  return MeasurePeakFlops(compute, pool);
+}
+
+// Text of what was saved, which the CPU writes.
+absl::Status PrintSampleOfSaved(const Session& session, ThreadPool& pool) {
+  const RunConfig& config = session.config;
+  if (config.training().sample_tokens() == 0) return absl::OkStatus();
+  HW_ASSIGN_OR_RETURN(const ModelSource saved, ModelSource::Open(session.directory));
+  HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
+                      Decoder::Create(config.model(), DecoderOptionsOf(config.training())));
+  HW_RETURN_IF_ERROR(saved.LoadWeights(config.model(), decoder->parameters()));
+  decoder->WeightsChanged(pool);
+  return PrintSample(*decoder, config, pool);
 }
 
 absl::Status TrainAlone(const Session& session) {
   ThreadPool pool(session.threads());
+  HW_ASSIGN_OR_RETURN(const double peak, PeakOf(session, pool));
   HW_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingRun> run,
                       TrainingRun::Create(session.config, session.directory, session.resume, pool,
-                                          session.kernels));
+                                          session.training_device()));
   if (session.init.has_value()) HW_RETURN_IF_ERROR(run->InitializeFrom(*session.init, pool));
-  HW_RETURN_IF_ERROR(RunAndReport(session, *run, 1, PeakOf(session.config, pool), pool));
-  const bool done = run->step() == session.config.training().steps();
-  return done ? PrintSample(run->decoder(), session.config, pool) : absl::OkStatus();
+  HW_RETURN_IF_ERROR(RunAndReport(session, *run, 1, peak, pool));
+  if (run->step() < session.config.training().steps()) return absl::OkStatus();
+  return session.device.on_gpu() ? PrintSampleOfSaved(session, pool)
+                                 : PrintSample(run->decoder(), session.config, pool);
 }
 
 absl::Status TrainOnThreads(const Session& session, const ShardedLayout& layout) {
   const auto ranks = static_cast<int>(layout.mesh.size());
   ThreadPool all(session.threads());
-  const double peak = PeakOf(session.config, all);
+  HW_ASSIGN_OR_RETURN(const double peak, PeakOf(session, all));
   bool done = false;
   HW_RETURN_IF_ERROR(RunThreadRanks(ranks, [&](Communicator& world) -> absl::Status {
     ThreadPool pool(std::max(1, session.threads() / ranks));
@@ -252,22 +281,15 @@ absl::Status TrainOnThreads(const Session& session, const ShardedLayout& layout)
                         TrainingRank::Create(session.config, layout, world));
     HW_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingRun> run,
                         TrainingRun::Create(session.config, session.directory, session.resume, pool,
-                                            session.kernels, rank.get()));
+                                            session.training_device(), rank.get()));
     if (session.init.has_value()) HW_RETURN_IF_ERROR(run->InitializeFrom(*session.init, pool));
     if (!rank->first()) return run->Run(nullptr, nullptr, pool).status();
     HW_RETURN_IF_ERROR(RunAndReport(session, *run, ranks, peak, pool));
     done = run->step() == session.config.training().steps();
     return absl::OkStatus();
   }));
-  if (!done || session.config.training().sample_tokens() == 0) return absl::OkStatus();
-  // Text is written by one rank, of what was saved.
-  HW_ASSIGN_OR_RETURN(const ModelSource saved, ModelSource::Open(session.directory));
-  HW_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Decoder> decoder,
-      Decoder::Create(session.config.model(), DecoderOptionsOf(session.config.training())));
-  HW_RETURN_IF_ERROR(saved.LoadWeights(session.config.model(), decoder->parameters()));
-  decoder->WeightsChanged(all);
-  return PrintSample(*decoder, session.config, all);
+  // Text is written by one rank.
+  return done ? PrintSampleOfSaved(session, all) : absl::OkStatus();
 }
 
 absl::Status Train(const TrainFlags& flags) {
@@ -275,7 +297,12 @@ absl::Status Train(const TrainFlags& flags) {
     std::fputs(ConfigReference().c_str(), stdout);
     return absl::OkStatus();
   }
-  HW_ASSIGN_OR_RETURN(const Kernels kernels, KernelsOfDevice(flags.device));
+  if (flags.device == "cuda" && !flags.ranks.mesh.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--mesh ", flags.ranks.mesh,
+                     ": ranks run on CPUs, found --device cuda; try --device cpu, or no --mesh"));
+  }
+  HW_ASSIGN_OR_RETURN(const CommandDevice device, OpenDevice(flags.device));
   if (flags.steps > 0) {
     for (const std::string& setting : flags.config.sets) {
       if (absl::StartsWith(setting, "training.steps=")) {
@@ -318,7 +345,7 @@ absl::Status Train(const TrainFlags& flags) {
         flags.run.c_str(), static_cast<int>(2 * resume->state.step()));
     return absl::OkStatus();
   }
-  HW_ASSIGN_OR_RETURN(const std::string plan, CheckAndDescribe(config));
+  HW_ASSIGN_OR_RETURN(const std::string plan, CheckAndDescribe(config, device));
   HW_ASSIGN_OR_RETURN(const std::optional<CheckedLayout> layout, CheckLayout(flags.ranks, config));
   const std::string layout_line =
       layout.has_value() ? absl::StrCat("layout      ", layout->description, "\n") : "";
@@ -338,7 +365,7 @@ absl::Status Train(const TrainFlags& flags) {
                            .config = config,
                            .directory = directory,
                            .plan = absl::StrCat(plan, layout_line),
-                           .kernels = kernels,
+                           .device = device,
                            .resume = resume,
                            .init = init,
                            .changes = changes};

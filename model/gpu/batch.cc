@@ -37,7 +37,7 @@ GpuBatch::GpuBatch(Gpu& gpu, const Size& size)
       targets_(EmptyOnGpu(gpu, {size.tokens}, DType::kI32)),
       positions_(EmptyOnGpu(gpu, {size.tokens}, DType::kI64)),
       segments_(EmptyOnGpu(gpu, {size.segments, kSegmentWords}, DType::kI64)),
-      outcome_(EmptyOnGpu(gpu, {1 + ops::kFaults}, DType::kI64)) {}
+      outcome_(EmptyOnGpu(gpu, {2 + ops::kFaults}, DType::kI64)) {}
 
 bool GpuBatch::Fits(const TokenBatch& batch) const {
   return static_cast<std::int64_t>(batch.inputs.size()) == size_.tokens &&
@@ -69,15 +69,22 @@ absl::Span<const AttentionSegment> GpuBatch::segments() const {
           static_cast<std::size_t>(size_.segments)};
 }
 
-absl::Status GpuBatch::ClearFaults() const {
+absl::Status GpuBatch::ClearOutcome() const {
+  HW_RETURN_IF_ERROR(gpu_->Fill(auxiliary_loss(), 0, sizeof(double)));
   return gpu_->Fill(faults(), 0xff, ops::kFaults * sizeof(std::uint64_t));
 }
 
-absl::StatusOr<double> GpuBatch::ReadLoss() const {
-  std::array<std::uint64_t, 1 + ops::kFaults> outcome;
+absl::StatusOr<GpuBatch::Outcome> GpuBatch::ReadOutcome() const {
+  std::array<std::uint64_t, 2 + ops::kFaults> outcome;
   HW_RETURN_IF_ERROR(gpu_->Download(outcome.data(), outcome_.raw_data(), outcome_.bytes()));
-  HW_RETURN_IF_ERROR(ops::FaultStatus(absl::MakeSpan(outcome).subspan(1)));
-  return std::bit_cast<double>(outcome[0]);
+  HW_RETURN_IF_ERROR(ops::FaultStatus(absl::MakeSpan(outcome).subspan(2)));
+  return Outcome{.loss = std::bit_cast<double>(outcome[0]),
+                 .auxiliary_loss = std::bit_cast<double>(outcome[1])};
+}
+
+absl::StatusOr<double> GpuBatch::ReadLoss() const {
+  HW_ASSIGN_OR_RETURN(const Outcome outcome, ReadOutcome());
+  return outcome.loss;
 }
 
 }  // namespace headwise

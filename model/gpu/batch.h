@@ -44,16 +44,21 @@ class GpuBatch {
   absl::Span<const std::int32_t> targets() const;
   absl::Span<const std::int64_t> positions() const;
   absl::Span<const AttentionSegment> segments() const;
-  // What a pass writes: the sum of the losses, and ops::kFaults words for faults.
+  // What a pass writes: the sum of the losses, that of the auxiliary losses, to which layers add,
+  // and ops::kFaults words for faults.
   double* loss() const { return reinterpret_cast<double*>(outcome_.data<std::int64_t>()); }
-  std::uint64_t* faults() const {
-    return reinterpret_cast<std::uint64_t*>(outcome_.data<std::int64_t>()) + 1;
-  }
+  double* auxiliary_loss() const { return loss() + 1; }
+  std::uint64_t* faults() const { return reinterpret_cast<std::uint64_t*>(loss() + 2); }
 
-  // Enqueued: no faults so far. What every pass begins with.
-  absl::Status ClearFaults() const;
-  // Waits. The loss of the last pass; kInvalidArgument for a fault ("Embedding: token 3 is out of
-  // range").
+  // Enqueued: no auxiliary loss and no faults so far. What every pass begins with.
+  absl::Status ClearOutcome() const;
+
+  // Of the last pass.
+  struct Outcome {
+    double loss = 0, auxiliary_loss = 0;
+  };
+  // Waits. kInvalidArgument for a fault ("Embedding: token 3 is out of range").
+  absl::StatusOr<Outcome> ReadOutcome() const;
   absl::StatusOr<double> ReadLoss() const;
 
  private:
@@ -61,7 +66,7 @@ class GpuBatch {
   Size size_;
   Tensor inputs_, targets_, positions_;  // [T]
   Tensor segments_;                      // [segments, words of one]
-  Tensor outcome_;                       // the loss, then the faults
+  Tensor outcome_;                       // the losses, then the faults
 };
 
 }  // namespace headwise

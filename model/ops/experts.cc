@@ -7,10 +7,8 @@
 #include "core/base/status_macros.h"
 #include "core/parallel/rules/expert_rules.h"
 #include "core/parallel/tensor_layout.h"
-#include "kernels/moe/balancing.h"
-#include "kernels/moe/grouped_linear.h"
-#include "kernels/moe/grouping.h"
 #include "model/ops.h"
+#include "model/ops/kernels_experts.h"
 #include "model/ops/op_support.h"
 
 namespace headwise::ops {
@@ -38,12 +36,6 @@ rules::RoutingTypes TypesOf(const Routing& routing, const LayoutType& weights,
   return {.weights = weights, .experts = experts, .expert_factor = routing.expert_factor};
 }
 
-// Loads are whole numbers.
-template <typename C>
-std::vector<std::int64_t> Counts(const Tensor& loads) {
-  return std::vector<std::int64_t>(loads.data<C>(), loads.data<C>() + loads.size());
-}
-
 }  // namespace
 
 Routing Route(const OpContext& ctx, const Router& op, const Tensor& logits,
@@ -64,13 +56,19 @@ Routing Route(const OpContext& ctx, const Router& op, const Tensor& logits,
   Routing routing = {.weights = Result(ctx, choices, ctx.master(), layout.value.weights),
                      .experts = Result(ctx, choices, DType::kI32, layout.value.experts),
                      .groups = {.tokens = tokens, .chosen = op.chosen, .offsets = {}, .row_of = {}},
+                     .offsets_on_gpu = {},
+                     .row_of_on_gpu = {},
                      .expert_factor = layout.value.expert_factor};
   routing.groups.offsets.assign(static_cast<std::size_t>(experts) + 1, 0);
+  if (ctx.device == Device::kCuda) {
+    routing.offsets_on_gpu = ctx.Empty({experts + 1}, DType::kI64);
+    routing.row_of_on_gpu = ctx.Empty({routing.groups.rows()}, DType::kI64);
+  }
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     using C = Compute<T>;
-    RouterForward<C>(op, logits.Rows<C>(), Elements<const C>(selection_bias),
-                     routing.experts.Rows<std::int32_t>(), routing.weights.Rows<C>(), *ctx.pool);
-    routing.groups = GroupByExpert(routing.experts.Rows<const std::int32_t>(), experts);
+    kernels::RouterForward<T>(ctx, op, logits.Rows<C>(), Elements<const C>(selection_bias),
+                              routing);
+    kernels::GroupByExpert<T>(ctx, routing);
   });
   return routing;
 }
@@ -90,8 +88,9 @@ Tensor RouteBackward(const OpContext& ctx, const Router& op, const Tensor& logit
   const Tensor dlogits = Result(ctx, logits.shape(), ctx.master(), layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     using C = Compute<T>;
-    RouterBackward<C>(op, logits.Rows<C>(), routing.experts.Rows<const std::int32_t>(),
-                      dweights.Rows<C>(), dlogits.Rows<C>(), *ctx.pool);
+    kernels::RouterBackward<T>(ctx, op, logits.Rows<C>(),
+                               routing.experts.Rows<const std::int32_t>(), dweights.Rows<C>(),
+                               dlogits.Rows<C>());
   });
   return dlogits;
 }
@@ -106,28 +105,22 @@ Tensor CountLoads(const OpContext& ctx, const Tensor& logits, const Routing& rou
   if (!layout.known) return Unknown(ctx);
   const Tensor loads = Result(ctx, {routing.groups.num_experts()}, ctx.master(), layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    using C = Compute<T>;
-    for (std::int64_t e = 0; e < routing.groups.num_experts(); ++e) {
-      loads.data<C>()[e] = static_cast<C>(routing.groups.count(e));
-    }
+    kernels::CountLoads<T>(ctx, RowsOf(routing), Elements<Compute<T>>(loads));
   });
   return loads;
 }
 
-double BalancingLoss(const OpContext& ctx, const Tensor& logits, const Tensor& loads,
-                     std::int64_t tokens) {
+void AddBalancingLoss(const OpContext& ctx, const Tensor& logits, const Tensor& loads,
+                      std::int64_t tokens, double weight, double* total) {
   const auto layout = Derive(ctx, rules::BalancingLoss, logits, loads);
-  if (!layout.known) return 0;
-  CheckMatrix(ctx, "BalancingLoss", "logits", logits, ctx.master());
-  CheckTensor(ctx, "BalancingLoss", "loads", loads, {logits.dim(1)}, ctx.master());
-  double loss = 0;
+  if (!layout.known) return;
+  CheckMatrix(ctx, "AddBalancingLoss", "logits", logits, ctx.master());
+  CheckTensor(ctx, "AddBalancingLoss", "loads", loads, {logits.dim(1)}, ctx.master());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     using C = Compute<T>;
-    std::vector<C> sums(static_cast<std::size_t>(logits.dim(1)));
-    SumProbabilities<C>(logits.Rows<const C>(), absl::MakeSpan(sums), *ctx.pool);
-    loss = LoadBalancingLoss<C>(Counts<C>(loads), sums, tokens);
+    kernels::AddLoadBalancingLoss<T>(ctx, logits.Rows<const C>(), Elements<const C>(loads), tokens,
+                                     weight, total);
   });
-  return loss;
 }
 
 Tensor AddBalancingGradient(const OpContext& ctx, const Tensor& logits, const Tensor& loads,
@@ -138,14 +131,16 @@ Tensor AddBalancingGradient(const OpContext& ctx, const Tensor& logits, const Te
   CheckTensor(ctx, "AddBalancingGradient", "loads", loads, {logits.dim(1)}, ctx.master());
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     using C = Compute<T>;
-    LoadBalancingBackward<C>(logits.Rows<const C>(), Counts<C>(loads), tokens, loss_scale,
-                             dlogits.Rows<C>(), *ctx.pool);
+    kernels::LoadBalancingBackward<T>(ctx, logits.Rows<const C>(), Elements<const C>(loads), tokens,
+                                      loss_scale, dlogits.Rows<C>());
   });
   return Overwritten(ctx, dlogits, layout.value);
 }
 
 ExpertRows RowsOf(const Routing& routing) {
-  return {.offsets = routing.groups.offsets, .count = routing.groups.rows()};
+  return {.offsets = routing.groups.offsets,
+          .offsets_on_gpu = routing.offsets_on_gpu,
+          .count = routing.groups.rows()};
 }
 
 Tensor DispatchTokens(const OpContext& ctx, const Routing& routing, const Tensor& x) {
@@ -160,7 +155,7 @@ Tensor DispatchTokens(const OpContext& ctx, const Routing& routing, const Tensor
   CheckLength("DispatchTokens", "the first dimension of x", x.dim(0), routing.groups.tokens);
   const Tensor rows = Result(ctx, {routing.groups.rows(), x.dim(1)}, ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    DispatchForward<T>(routing.groups, x.Rows<T>(), rows.Rows<T>(), *ctx.pool);
+    kernels::DispatchForward<T>(ctx, routing, x.Rows<T>(), rows.Rows<T>());
   });
   return rows;
 }
@@ -177,7 +172,7 @@ Tensor DispatchTokensBackward(const OpContext& ctx, const Routing& routing, cons
   CheckRows(ctx, "DispatchTokensBackward", "drows", RowsOf(routing), drows, drows.dim(1));
   const Tensor dx = Result(ctx, {routing.groups.tokens, drows.dim(1)}, ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    DispatchBackward<T>(routing.groups, drows.Rows<T>(), dx.Rows<T>(), *ctx.pool);
+    kernels::DispatchBackward<T>(ctx, routing, drows.Rows<T>(), dx.Rows<T>());
   });
   return dx;
 }
@@ -194,8 +189,7 @@ Tensor CombineExperts(const OpContext& ctx, const Routing& routing, const Tensor
   CheckRows(ctx, "CombineExperts", "outputs", RowsOf(routing), outputs, outputs.dim(1));
   const Tensor y = Result(ctx, {routing.groups.tokens, outputs.dim(1)}, ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    CombineForward<T>(routing.groups, routing.weights.Rows<Compute<T>>(), outputs.Rows<T>(),
-                      y.Rows<T>(), *ctx.pool);
+    kernels::CombineForward<T>(ctx, routing, outputs.Rows<T>(), y.Rows<T>());
   });
   return y;
 }
@@ -219,9 +213,8 @@ ExpertGradients CombineExpertsBackward(const OpContext& ctx, const Routing& rout
       .outputs = Result(ctx, outputs.shape(), ctx.compute, layout.value.outputs),
       .weights = Result(ctx, routing.weights.shape(), ctx.master(), layout.value.weights)};
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    using C = Compute<T>;
-    CombineBackward<T>(routing.groups, routing.weights.Rows<C>(), outputs.Rows<T>(), dy.Rows<T>(),
-                       d.outputs.Rows<T>(), d.weights.Rows<C>(), *ctx.pool);
+    kernels::CombineBackward<T>(ctx, routing, outputs.Rows<T>(), dy.Rows<T>(), d.outputs.Rows<T>(),
+                                d.weights.Rows<Compute<T>>());
   });
   return d;
 }
@@ -242,8 +235,8 @@ Tensor ExpertLinear(const OpContext& ctx, const ExpertRows& rows, const Tensor& 
   }
   const Tensor y = Result(ctx, {rows.count, weight.dim(1)}, ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    GroupedLinearForward<T, T>(ctx.gemm, rows.offsets, x.Rows<T>(), weight.Rows<T>(),
-                               RowsOrNone<const Compute<T>>(bias), y.Rows<T>(), *ctx.pool);
+    kernels::GroupedLinearForward<T>(ctx, rows, x.Rows<T>(), weight.Rows<T>(),
+                                     RowsOrNone<const Compute<T>>(bias), y.Rows<T>());
   });
   return y;
 }
@@ -256,8 +249,7 @@ Tensor ExpertLinearBackwardInput(const OpContext& ctx, const ExpertRows& rows, c
   CheckRows(ctx, "ExpertLinearBackwardInput", "dy", rows, dy, weight.dim(1));
   const Tensor dx = Result(ctx, {rows.count, weight.dim(2)}, ctx.compute, layout.value);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    GroupedLinearBackwardInput<T, T>(ctx.gemm, rows.offsets, dy.Rows<T>(), weight.Rows<T>(),
-                                     dx.Rows<T>(), *ctx.pool);
+    kernels::GroupedLinearBackwardInput<T>(ctx, rows, dy.Rows<T>(), weight.Rows<T>(), dx.Rows<T>());
   });
   return dx;
 }
@@ -277,8 +269,8 @@ void ExpertLinearBackwardWeight(const OpContext& ctx, const ExpertRows& rows, co
   CheckRows(ctx, "ExpertLinearBackwardWeight", "dy", rows, dy, dweight.dim(1));
   CheckRows(ctx, "ExpertLinearBackwardWeight", "x", rows, x, dweight.dim(2));
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    GroupedLinearBackwardWeight<T>(ctx.gemm, rows.offsets, dy.Rows<T>(), x.Rows<T>(),
-                                   dweight.Rows<Compute<T>>(), *ctx.pool);
+    kernels::GroupedLinearBackwardWeight<T>(ctx, rows, dy.Rows<T>(), x.Rows<T>(),
+                                            dweight.Rows<Compute<T>>());
   });
   dweight = Overwritten(ctx, dweight, layout.value);
 }
@@ -296,7 +288,7 @@ void ExpertLinearBackwardBias(const OpContext& ctx, const ExpertRows& rows, cons
               static_cast<std::int64_t>(rows.offsets.size()) - 1);
   CheckRows(ctx, "ExpertLinearBackwardBias", "dy", rows, dy, dbias.dim(1));
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
-    GroupedLinearBackwardBias<T>(rows.offsets, dy.Rows<T>(), dbias.Rows<Compute<T>>(), *ctx.pool);
+    kernels::GroupedLinearBackwardBias<T>(ctx, rows, dy.Rows<T>(), dbias.Rows<Compute<T>>());
   });
   dbias = Overwritten(ctx, dbias, layout.value);
 }

@@ -15,6 +15,8 @@ const char* Name(Fault fault) {
       return "PrepareQkv: position";
     case Fault::kSegment:
       return "Attention: segment";
+    case Fault::kExpert:
+      return "Route: expert of token";
   }
   HW_CHECK(false) << "not a Fault: " << static_cast<int>(fault);
 }

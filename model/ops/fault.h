@@ -16,8 +16,9 @@ enum class Fault {
   kTarget,    // neither in it nor kIgnoredTarget; counted within a chunk of LinearCrossEntropy
   kPosition,  // outside of the rotary table
   kSegment,   // outside of the rows of queries or keys
+  kExpert,    // not one of the layer's; of its token
 };
-inline constexpr int kFaults = 4;  // words, by kind
+inline constexpr int kFaults = 5;  // words, by kind
 inline constexpr std::uint64_t kNoFault = ~std::uint64_t{0};
 
 // "Embedding: token", ...: where it shows, and what is counted.

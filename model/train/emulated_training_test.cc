@@ -48,7 +48,8 @@ class EmulatedTraining : public testing::TestWithParam<ComputeDtype> {
     config.mutable_data()->set_document_separator(-1);
     ThreadPool pool(2);
     const std::string directory = root_ + "/" + name;
-    const auto run = TrainingRun::Create(config, directory, std::nullopt, pool, kernels);
+    const auto run =
+        TrainingRun::Create(config, directory, std::nullopt, pool, {.kernels = kernels});
     EXPECT_TRUE(run.ok()) << run.status();
     if (!run.ok()) return {};
     const auto summary = (*run)->Run(nullptr, nullptr, pool);

@@ -80,8 +80,7 @@ class RanksTraining : public testing::Test {
           ThreadPool pool(1);
           auto rank = TrainingRank::Create(config, *layout, world);
           if (!rank.ok()) return rank.status();
-          auto run =
-              TrainingRun::Create(config, directory, resume, pool, Kernels::kCpu, rank->get());
+          auto run = TrainingRun::Create(config, directory, resume, pool, {}, rank->get());
           if (!run.ok()) return run.status();
           (*run)->set_file_hook(hook);
           auto done = (*run)->Run(nullptr, nullptr, pool);

@@ -18,7 +18,6 @@
 #include "core/io/atomic_file.h"
 #include "core/proto/message_fields.h"
 #include "kernels/common/reductions.h"
-#include "model/gradient_accumulator.h"
 #include "model/rank_pass.h"
 #include "model/report/line_plot.h"
 #include "model/train/run_config.h"
@@ -82,6 +81,12 @@ absl::Status CheckFinite(const std::vector<Parameter*>& parameters, std::int64_t
   return absl::OkStatus();
 }
 
+std::vector<Parameter*> Pointers(std::vector<Parameter>& parameters) {
+  std::vector<Parameter*> pointers;
+  for (Parameter& parameter : parameters) pointers.push_back(&parameter);
+  return pointers;
+}
+
 OptimizerKernels OptimizerKernelsOf(Kernels kernels) {
   return kernels == Kernels::kCudaEmulated ? EmulatedOptimizerKernels() : OptimizerKernels();
 }
@@ -97,35 +102,48 @@ TrainingRun::~TrainingRun() {
 
 absl::StatusOr<std::unique_ptr<TrainingRun>> TrainingRun::Create(
     const RunConfig& config, const std::string& directory,
-    const std::optional<FoundCheckpoint>& resume, ThreadPool& pool, Kernels kernels,
+    const std::optional<FoundCheckpoint>& resume, ThreadPool& pool, const TrainingDevice& device,
     TrainingRank* rank) {
   HW_ASSIGN_OR_RETURN(TrainingData data,
                       TrainingData::Load(config.data(), config.model().vocab_size(),
                                          config.training().sequence_length()));
   DecoderOptions options = DecoderOptionsOf(config.training());
-  options.kernels = kernels;
+  options.kernels = device.kernels;
+  if (device.gpu != nullptr) {
+    options.device = Device::kCuda;
+    options.gpu = device.gpu;
+    options.launchers = device.launchers;
+  }
   if (rank != nullptr) options.sharding = &rank->sharding();
   HW_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, Decoder::Create(config.model(), options));
-  HW_ASSIGN_OR_RETURN(
-      std::unique_ptr<Optimizer> optimizer,
-      Optimizer::Create(config.optimizer(), decoder->parameters(),
-                        rank == nullptr ? nullptr : &rank->ranks(), OptimizerKernelsOf(kernels)));
 
   std::unique_ptr<TrainingRun> run(new TrainingRun(config, directory, std::move(data)));
   run->rank_ = rank;
   run->decoder_ = std::move(decoder);
-  run->optimizer_ = std::move(optimizer);
-  const std::int64_t groups = rank == nullptr ? 1 : rank->groups();
-  run->accumulator_ = std::make_unique<GradientAccumulator>(
-      run->decoder_->parameters(), config.training().micro_batches() / groups);
+  HW_RETURN_IF_ERROR(run->MakeOptimizer(device));
   HW_RETURN_IF_ERROR(run->Agree(run->first() ? run->Open(resume) : absl::OkStatus()));
   if (resume.has_value()) {
-    HW_RETURN_IF_ERROR(run->Resume(*resume));
+    HW_RETURN_IF_ERROR(run->Resume(*resume, pool));
   } else {
     run->decoder_->Initialize(config.training().seed());
   }
   run->decoder_->WeightsChanged(pool);
   return run;
+}
+
+absl::Status TrainingRun::MakeOptimizer(const TrainingDevice& device) {
+  if (device.gpu != nullptr) {
+    HW_ASSIGN_OR_RETURN(on_gpu_,
+                        GpuTraining::Create(config_, *decoder_, *device.gpu, *device.launchers));
+    return absl::OkStatus();
+  }
+  HW_ASSIGN_OR_RETURN(optimizer_, Optimizer::Create(config_.optimizer(), decoder_->parameters(),
+                                                    rank_ == nullptr ? nullptr : &rank_->ranks(),
+                                                    OptimizerKernelsOf(device.kernels)));
+  const std::int64_t groups = rank_ == nullptr ? 1 : rank_->groups();
+  accumulator_ = std::make_unique<GradientAccumulator>(decoder_->parameters(),
+                                                       config_.training().micro_batches() / groups);
+  return absl::OkStatus();
 }
 
 absl::Status TrainingRun::Open(const std::optional<FoundCheckpoint>& resume) {
@@ -134,7 +152,7 @@ absl::Status TrainingRun::Open(const std::optional<FoundCheckpoint>& resume) {
   return resume.has_value() ? absl::OkStatus() : CheckUnused(directory_);
 }
 
-absl::Status TrainingRun::Resume(const FoundCheckpoint& resume) {
+absl::Status TrainingRun::Resume(const FoundCheckpoint& resume, ThreadPool& pool) {
   if (resume.state.text() != data_.Fingerprint()) {
     return absl::FailedPreconditionError(absl::StrCat(
         config_.data().path(), ": is another text than the one that ", resume.directory,
@@ -148,7 +166,10 @@ absl::Status TrainingRun::Resume(const FoundCheckpoint& resume) {
   const auto state = [&](const std::vector<NamedTensor>& whole) {
     return LoadOptimizerState(resume, whole);
   };
-  if (rank_ == nullptr) {
+  if (on_gpu_ != nullptr) {
+    HW_RETURN_IF_ERROR(on_gpu_->LoadWeights(weights, pool));
+    HW_RETURN_IF_ERROR(on_gpu_->LoadState(state));
+  } else if (rank_ == nullptr) {
     HW_RETURN_IF_ERROR(weights(decoder_->parameters()));
     HW_RETURN_IF_ERROR(state(optimizer_->State()));
   } else {
@@ -163,6 +184,7 @@ absl::Status TrainingRun::InitializeFrom(const ModelSource& source, ThreadPool& 
   const auto load = [&](const std::vector<Parameter*>& whole) {
     return source.LoadWeights(config_.model(), whole);
   };
+  if (on_gpu_ != nullptr) return on_gpu_->LoadWeights(load, pool);
   HW_RETURN_IF_ERROR(rank_ == nullptr ? load(decoder_->parameters())
                                       : rank_->LoadParameters(decoder_->parameters(), load));
   decoder_->WeightsChanged(pool);
@@ -242,6 +264,7 @@ absl::StatusOr<TrainingSummary> TrainingRun::Run(Progress* progress, const StopS
   if (summary.interrupted && !due(training.checkpoint_every())) HW_RETURN_IF_ERROR(Save());
   if (progress != nullptr) progress->Finish();
   summary.checkpoint = absl::StrCat(directory_, "/step-", step_);
+  if (on_gpu_ != nullptr) summary.graphs = on_gpu_->graphs();
   return summary;
 }
 
@@ -267,6 +290,18 @@ absl::StatusOr<std::vector<double>> TrainingRun::Accumulate(const std::vector<To
   return rank_->SumsOfAllGroups(losses);
 }
 
+absl::StatusOr<StepOutcome> TrainingRun::StepOver(const std::vector<TokenBatch>& batches,
+                                                  double loss_scale, ThreadPool& pool) {
+  const std::int64_t steps = config_.training().steps();
+  if (on_gpu_ != nullptr) return on_gpu_->Step(batches, loss_scale, step_, steps, pool);
+  StepOutcome outcome;
+  HW_ASSIGN_OR_RETURN(outcome.losses, Accumulate(batches, loss_scale, pool));
+  outcome.report = optimizer_->Step(step_, steps, pool);
+  HW_RETURN_IF_ERROR(outcome.report.status);
+  decoder_->WeightsChanged(pool);
+  return outcome;
+}
+
 absl::StatusOr<StepMetrics> TrainingRun::Step(ThreadPool& pool) {
   const auto start = std::chrono::steady_clock::now();
   const TrainingConfig& training = config_.training();
@@ -281,15 +316,13 @@ absl::StatusOr<StepMetrics> TrainingRun::Step(ThreadPool& pool) {
   }
   // A step without a single target has nothing to learn: its gradients are exactly zero.
   const double loss_scale = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
-  HW_ASSIGN_OR_RETURN(const std::vector<double> losses, Accumulate(batches, loss_scale, pool));
-  const StepReport report = optimizer_->Step(step_, training.steps(), pool);
-  HW_RETURN_IF_ERROR(report.status);
-  decoder_->WeightsChanged(pool);
+  HW_ASSIGN_OR_RETURN(const StepOutcome outcome, StepOver(batches, loss_scale, pool));
+  const StepReport& report = outcome.report;
   ++step_;
 
   StepMetrics metrics;
   metrics.step = step_;
-  metrics.loss = AdjacentPairTree<double>(losses) * loss_scale;
+  metrics.loss = AdjacentPairTree<double>(outcome.losses) * loss_scale;
   metrics.gradient_norm = report.gradient_norm;
   metrics.clip_factor = report.clip_factor;
   metrics.muon_learning_rate = config_.optimizer().muon().learning_rate() * report.schedule;
@@ -303,6 +336,13 @@ absl::StatusOr<StepMetrics> TrainingRun::Step(ThreadPool& pool) {
 absl::StatusOr<std::vector<double>> TrainingRun::Losses(const std::vector<TokenBatch>& batches,
                                                         ThreadPool& pool) {
   std::vector<double> losses;
+  if (on_gpu_ != nullptr) {
+    for (const TokenBatch& batch : batches) {
+      HW_ASSIGN_OR_RETURN(const double loss, on_gpu_->Loss(batch, pool));
+      losses.push_back(loss);
+    }
+    return losses;
+  }
   if (rank_ == nullptr) {
     for (const TokenBatch& batch : batches) losses.push_back(decoder_->Loss(batch, pool));
     return losses;
@@ -362,7 +402,12 @@ absl::StatusOr<double> TrainingRun::Validate(ThreadPool& pool) {
 }
 
 absl::Status TrainingRun::Save() {
-  HW_RETURN_IF_ERROR(Agree(CheckFinite(decoder_->parameters(), step_)));
+  std::vector<Parameter> copies;  // on the host
+  if (on_gpu_ != nullptr) {
+    HW_ASSIGN_OR_RETURN(copies, on_gpu_->Weights());
+  }
+  HW_RETURN_IF_ERROR(
+      Agree(CheckFinite(on_gpu_ != nullptr ? Pointers(copies) : decoder_->parameters(), step_)));
   CheckpointState state;
   state.set_step(step_);
   state.set_next_sequence(step_ * config_.training().batch_size());
@@ -374,13 +419,15 @@ absl::Status TrainingRun::Save() {
                                       config_.training().keep_checkpoints(), hook_));
     return WriteLossPlot();
   };
+  if (on_gpu_ != nullptr) {
+    HW_ASSIGN_OR_RETURN(const std::vector<NamedTensor> optimizer_state, on_gpu_->State());
+    return save(Pointers(copies), optimizer_state);
+  }
   if (rank_ == nullptr) return save(decoder_->parameters(), optimizer_->State());
   HW_ASSIGN_OR_RETURN(std::vector<Parameter> whole, rank_->WholeParameters(decoder_->parameters()));
   HW_ASSIGN_OR_RETURN(const std::vector<NamedTensor> whole_state,
                       rank_->WholeState(optimizer_->State()));
-  std::vector<Parameter*> pointers;
-  for (Parameter& parameter : whole) pointers.push_back(&parameter);
-  return Agree(first() ? save(pointers, whole_state) : absl::OkStatus());
+  return Agree(first() ? save(Pointers(whole), whole_state) : absl::OkStatus());
 }
 
 absl::Status TrainingRun::WriteLossPlot() {

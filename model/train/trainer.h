@@ -9,7 +9,8 @@
 // A run is a function of its configuration and its text: the number of threads, interruptions and
 // restarts change no bit of the weights. On several ranks (training_rank.h) every rank has a
 // TrainingRun of its share; checkpoints are those of one rank, and data parallelism changes no bit
-// either.
+// either. On a GPU (gpu_training.h) products have cuBLAS's bits and everything else the CPU's;
+// checkpoints are the same, so that a run can go on elsewhere.
 #ifndef HEADWISE_MODEL_TRAIN_TRAINER_H_
 #define HEADWISE_MODEL_TRAIN_TRAINER_H_
 
@@ -21,14 +22,18 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/cuda/gpu.h"
 #include "core/io/file_system.h"
 #include "core/proto/config.pb.h"
 #include "kernels/common/thread_pool.h"
+#include "kernels/launchers/launchers.h"
 #include "model/decoder.h"
+#include "model/gradient_accumulator.h"
 #include "model/hf/model_source.h"
 #include "model/report/metrics_log.h"
 #include "model/report/progress.h"
 #include "model/train/checkpoint.h"
+#include "model/train/gpu_training.h"
 #include "model/train/stop_signal.h"
 #include "model/train/training_data.h"
 #include "model/train/training_rank.h"
@@ -47,18 +52,27 @@ struct TrainingSummary {
   double seconds = 0;                     // in training steps
   std::int64_t tokens = 0;                // trained on by this process
   std::string checkpoint;                 // the last one's directory
+  std::optional<TrainingGraphs> graphs;   // on a GPU
+};
+
+// Where a run computes.
+struct TrainingDevice {
+  Kernels kernels = Kernels::kCpu;  // on the CPU; shows in no bit
+  // Not null: the GPU, and the launchers of its kernels. Not owned, must outlive the run.
+  Gpu* gpu = nullptr;
+  const KernelLaunchers* launchers = nullptr;
 };
 
 class TrainingRun {
  public:
   // Makes or reopens a run. `config` is resolved and valid; with `resume` the weights, optimizer
   // state and position come from it, otherwise weights are drawn from the seed. Creates
-  // `directory`. `kernels` shows in no bit, so a run may go on with others. `rank`: this one of
-  // several, not owned; null for one. kFailedPrecondition if another process trains there.
+  // `directory`. `rank`: this one of several, not owned; null for one. kFailedPrecondition if
+  // another process trains there; kUnimplemented for ranks on GPUs.
   static absl::StatusOr<std::unique_ptr<TrainingRun>> Create(
       const RunConfig& config, const std::string& directory,
       const std::optional<FoundCheckpoint>& resume, ThreadPool& pool,
-      Kernels kernels = Kernels::kCpu, TrainingRank* rank = nullptr);
+      const TrainingDevice& device = {}, TrainingRank* rank = nullptr);
   ~TrainingRun();
 
   // Replaces the weights; the optimizer and the step stay at their start.
@@ -74,7 +88,6 @@ class TrainingRun {
   absl::StatusOr<double> Validate(ThreadPool& pool);
 
   Decoder& decoder() { return *decoder_; }
-  const Optimizer& optimizer() const { return *optimizer_; }
   const TrainingData& data() const { return data_; }
   std::int64_t step() const { return step_; }
   // For tests: watches every durable write of a save.
@@ -83,16 +96,21 @@ class TrainingRun {
  private:
   TrainingRun(const RunConfig& config, std::string directory, TrainingData data);
 
+  // What the optimizer needs, on the CPU or on the GPU of `device`.
+  absl::Status MakeOptimizer(const TrainingDevice& device);
   // Whether this process reads and writes the run directory.
   bool first() const { return rank_ == nullptr || rank_->first(); }
   absl::Status Agree(const absl::Status& status) const {
     return rank_ == nullptr ? status : rank_->Agree(status);
   }
   absl::Status Open(const std::optional<FoundCheckpoint>& resume);
-  absl::Status Resume(const FoundCheckpoint& resume);
+  absl::Status Resume(const FoundCheckpoint& resume, ThreadPool& pool);
   // Forward and backward of the step's micro-batches, gradients summed: the losses of all.
   absl::StatusOr<std::vector<double>> Accumulate(const std::vector<TokenBatch>& batches,
                                                  double loss_scale, ThreadPool& pool);
+  // That, and the optimizer's update.
+  absl::StatusOr<StepOutcome> StepOver(const std::vector<TokenBatch>& batches, double loss_scale,
+                                       ThreadPool& pool);
   // The losses of validation batches, each over its tokens.
   absl::StatusOr<std::vector<double>> Losses(const std::vector<TokenBatch>& batches,
                                              ThreadPool& pool);
@@ -107,8 +125,9 @@ class TrainingRun {
   std::string directory_;
   TrainingData data_;
   std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<GpuTraining> on_gpu_;  // null: on the CPU, with the next two
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<class GradientAccumulator> accumulator_;
+  std::unique_ptr<GradientAccumulator> accumulator_;
   TrainingRank* rank_ = nullptr;  // not owned; null: one rank
   std::optional<MetricsLog> metrics_;
   int lock_ = -1;          // file descriptor of RUN/.lock

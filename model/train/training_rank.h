@@ -2,7 +2,7 @@
 // summed up when, and the whole tensors of which it holds shares. A run on one rank has none.
 //
 //   HW_ASSIGN_OR_RETURN(auto rank, TrainingRank::Create(config, layout, communicator));
-//   HW_ASSIGN_OR_RETURN(auto run, TrainingRun::Create(config, directory, resume, pool, kernels,
+//   HW_ASSIGN_OR_RETURN(auto run, TrainingRun::Create(config, directory, resume, pool, {},
 //                                                     rank.get()));
 //   run->Run(...);
 //

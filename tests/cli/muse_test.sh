@@ -91,7 +91,8 @@ expect 2 "muse_demo" train --preset muse_dmeo
 expect 2 'num_kv_heads' train --config "$config" --set data.path="$text" --set model.attention.num_kv_heads=3
 expect 2 'expected one of them' train --preset muse_demo --config "$config"
 expect 2 'expected cpu, cuda or cuda-emulated' train --device gpu
-expect 4 'built without CUDA' train --device cuda
+expect 4 'built without CUDA; try bazel run //model:muse_cuda' train --device cuda
+expect 2 'error: --mesh dp=2: ranks run on CPUs, found --device cuda' train "${four[@]}" --mesh dp=2 --device cuda
 expect 2 'expected cpu, cuda or cuda-emulated' train --device cuda-emulatd
 expect 3 'missing.txt' train --config "$config" --set data.path=missing.txt
 : > empty.txt

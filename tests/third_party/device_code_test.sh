@@ -28,4 +28,7 @@ done
 refuses "'Clear' fits no kernel" --no-spills=Clear "${reports[@]}"
 refuses "\.ptx:[0-9]+: rsqrt\.approx\.f32: not an operation" "${ptx[@]}"
 refuses "\.ptx:[0-9]+: mul\.f32: not an operation" "${ptx[@]}"
+refuses "Clean has no mma\.sync" --instruction='^Clean$=mma.sync' "${ptx[@]}"
+refuses "'Clear' fits no kernel" --instruction='Clear=mma.sync' "${ptx[@]}"
+if "$check" --instruction='Spilling=rsqrt.approx.f32' "${ptx[@]}" 2>&1 | grep -q "has no"; then fail "an instruction was not found"; fi
 refuses "no kernel in these files" /dev/null

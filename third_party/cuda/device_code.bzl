@@ -1,5 +1,6 @@
 """device_code_test: what nvcc made of a cuda_library. Prints registers, shared memory and spills of its kernels, and fails
-on an approximate or flushing instruction, and on local memory in the kernels that no_spills names. Needs a toolkit, no GPU.
+on an approximate or flushing instruction, on local memory in the kernels that no_spills names, and where an instruction is
+missing. Needs a toolkit, no GPU.
 
     device_code_test(
         name = "device_code_test",
@@ -11,7 +12,7 @@ on an approximate or flushing instruction, and on local memory in the kernels th
     bazel test //kernels/NAME:device_code_test --test_output=all
 """
 
-def device_code_test(name, library, size = "small", no_spills = [], tags = []):
+def device_code_test(name, library, size = "small", no_spills = [], instructions = [], tags = []):
     """Declares the test.
 
     Args:
@@ -20,6 +21,7 @@ def device_code_test(name, library, size = "small", no_spills = [], tags = []):
       size: of the test.
       no_spills: regular expressions; a kernel whose name with template arguments one of them is found in must use no local
         memory on any GPU that --//third_party/cuda:archs lists. One that fits no kernel fails the test.
+      instructions: REGEX=OPCODE: the kernels that the regular expression fits have the instruction in their PTX.
       tags: of the test, besides `cuda`.
     """
     groups = []
@@ -36,6 +38,7 @@ def device_code_test(name, library, size = "small", no_spills = [], tags = []):
         size = size,
         srcs = ["//third_party/cuda:device_code.py"],
         args = ["'--no-spills=%s'" % pattern.replace("$", "$$") for pattern in no_spills] +
+               ["'--instruction=%s'" % wanted.replace("$", "$$") for wanted in instructions] +
                ["$(rootpaths :%s)" % group for group in groups],
         data = groups,
         tags = tags + ["cuda"],

@@ -3,9 +3,10 @@
 
 * PTX: no approximate instruction (.approx, .full), none that flushes subnormals (.ftz), and no addition or multiplication without a
   rounding (.rn), which ptxas may contract to an fma: the numerics contract has none.
+* PTX: kernels that --instruction names have an instruction.
 * ptxas reports: kernels that --no-spills names use no local memory: no stack frame, no spill store, no spill load.
 
-    device_code.py [--no-spills REGEX]... FILE...
+    device_code.py [--no-spills REGEX]... [--instruction REGEX=OPCODE]... FILE...
 
 FILEs are the output groups `ptx` and `ptxas` of a cuda_library. A REGEX is searched for in the kernel's name with its template
 arguments; one that fits no kernel is an error. Exits 1 if a check fails.
@@ -20,6 +21,8 @@ import sys
 # An opcode's parts: "div.full.f32", "rsqrt.approx.ftz.f32".
 _FORBIDDEN = re.compile(r"^\s*(?:@!?%\w+\s+)?(\w+(?:[.:]+\w+)*\.(?:approx|full|ftz)\b[.\w]*"
                         r"|(?:add|sub|mul)(?:\.sat)?\.f(?:16|16x2|32|32x2|64))\s")
+
+_PTX_ENTRY = re.compile(r"^\s*(?:\.visible\s+|\.weak\s+)?\.entry\s+(\w+)", re.MULTILINE)
 
 _ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(\S+)'")
 _PROPERTIES = re.compile(r"Function properties for (\S+)")
@@ -79,6 +82,14 @@ def forbidden_instructions(text):
     return found
 
 
+def opcodes_by_kernel(text):
+    """{symbol: opcodes} of the kernels of a PTX file."""
+    entries = list(_PTX_ENTRY.finditer(text))
+    ends = [entry.start() for entry in entries[1:]] + [len(text)]
+    return {entry.group(1): set(re.findall(r"^\s*(?:@!?%\w+\s+)?([a-z]\w*(?:[.:]+\w+)+)", text[entry.end():end], re.MULTILINE))
+            for entry, end in zip(entries, ends)}
+
+
 def short_name(demangled):
     """"void headwise::cuda::(anonymous namespace)::Norm<float, 64>(float const*)" -> "Norm<float, 64>"."""
     name = demangled.replace("(anonymous namespace)::", "")
@@ -133,19 +144,35 @@ def check_no_spills(kernels, patterns):
     return list(dict.fromkeys(problems))
 
 
+def check_instructions(ptx, wanted):
+    """What is wrong with the kernels of `ptx`, {file: {name: opcodes}}, that `wanted`, REGEX=OPCODE, names."""
+    problems = []
+    for want in wanted:
+        pattern, opcode = want.rsplit("=", 1)
+        named = [(path, name, opcodes) for path, kernels in ptx.items() for name, opcodes in kernels.items() if re.search(pattern, name)]
+        if not named:
+            problems.append(f"--instruction '{pattern}' fits no kernel")
+        problems += [f"{path}: {name} has no {opcode}" for path, name, opcodes in named if opcode not in opcodes]
+    return problems
+
+
 def main(argv):
     """Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-spills", metavar="REGEX", action="append", default=[])
+    parser.add_argument("--instruction", metavar="REGEX=OPCODE", action="append", default=[])
     parser.add_argument("files", metavar="FILE", nargs="+")
     options = parser.parse_args(argv)
-    kernels, problems = [], []
+    kernels, problems, ptx = [], [], {}
     for path in options.files:
         with open(path, encoding="utf-8") as file:
             text = file.read()
         if path.endswith(".ptx"):
             problems += [f"{path}:{line}: {opcode}: not an operation of the numerics contract"
                          for line, opcode in forbidden_instructions(text)]
+            found = opcodes_by_kernel(text)
+            short = demangle(list(found)) if options.instruction else {}
+            ptx[path] = {short.get(symbol, symbol): opcodes for symbol, opcodes in found.items()}
         else:
             kernels += parse_report(text)
     names = demangle([k.symbol for k in kernels])
@@ -154,6 +181,7 @@ def main(argv):
     if kernels:
         print(table(kernels))
     problems += check_no_spills(kernels, options.no_spills)
+    problems += check_instructions(ptx, options.instruction)
     if not kernels and not options.no_spills and not any(path.endswith(".ptx") for path in options.files):
         problems.append("no kernel in these files")
     for problem in problems:

@@ -19,7 +19,7 @@ import tempfile
 # Where the compilers part.
 _EXEMPT = {"kernels/emulation/nvcc.cuh"}
 
-_CUDA_HEADERS = ("cuda_bf16.h", "cuda_runtime.h")
+_CUDA_HEADERS = ("cuda_bf16.h", "cuda_fp16.h", "cuda_runtime.h")
 _COMPILERS = {
     "g++": ["-DHW_CUDA_NAMESPACE=cuda_emulated"],
     "nvcc (host)": ["-DHW_CUDA_NAMESPACE=cuda", "-D__CUDACC__", "-D__NVCC__"],

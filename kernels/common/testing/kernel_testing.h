@@ -54,6 +54,9 @@ class TestMatrix {
   RowSpan<const T> view() const {
     return RowSpan<const T>(storage_.data() + offset_, rows_, width_, stride_);
   }
+  // All of its elements, those that nobody may write included, as one row.
+  RowSpan<T> storage() { return RowSpan<T>(storage_.data(), 1, Size()); }
+  RowSpan<const T> storage() const { return RowSpan<const T>(storage_.data(), 1, Size()); }
   T& at(std::int64_t row, std::int64_t column) { return span().row(row)[column]; }
   const T& at(std::int64_t row, std::int64_t column) const { return view().row(row)[column]; }
   std::int64_t rows() const { return rows_; }
@@ -73,6 +76,8 @@ class TestMatrix {
 
  private:
   static constexpr int kCanary = 0x5b;
+
+  std::int64_t Size() const { return static_cast<std::int64_t>(storage_.size()); }
 
   std::int64_t rows_, width_, stride_, offset_;
   std::vector<T> storage_;

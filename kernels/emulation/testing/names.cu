@@ -140,6 +140,17 @@ __global__ void __launch_bounds__(64) SharedKindsKernel(unsigned* out) {
   StoreGlobal(out + i, pair.y == i ? pair.x : 0u);
 }
 
+__global__ void MultiplyKernel(const unsigned* a, const unsigned* b, float* d, int times) {
+  const unsigned lane = threadIdx.x;
+  unsigned x[4], y[2];
+  float sums[4];
+  for (int i = 0; i < 4; ++i) x[i] = LoadGlobal(a + 4 * lane + i);
+  for (int i = 0; i < 2; ++i) y[i] = LoadGlobal(b + 2 * lane + i);
+  for (int i = 0; i < 4; ++i) sums[i] = LoadGlobal(d + 4 * lane + i);
+  for (int i = 0; i < times; ++i) MultiplyHalves(x, y, sums);
+  for (int i = 0; i < 4; ++i) StoreGlobal(d + 4 * lane + i, sums[i]);
+}
+
 template <typename T>
 void LaunchShuffle(int* out, int how, int argument, int width) {
   HW_LAUNCH(ShuffleKernel<T>, 1, warpSize, 0, nullptr, out, how, argument, width);
@@ -174,6 +185,10 @@ absl::Status Coordinates(unsigned* out) {
 absl::Status SharedKinds(unsigned* out) {
   HW_LAUNCH(SharedKindsKernel, 1, 64, 64 * (sizeof(unsigned) + sizeof(uint2)), nullptr, out);
   return LaunchStatus("SharedKinds");
+}
+absl::Status Multiply(const unsigned* a, const unsigned* b, float* d, int times) {
+  HW_LAUNCH(MultiplyKernel, 1, 32, 0, nullptr, a, b, d, times);
+  return LaunchStatus("Multiply");
 }
 
 }  // namespace headwise::HW_CUDA_NAMESPACE

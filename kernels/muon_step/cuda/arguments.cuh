@@ -37,6 +37,12 @@ struct ApplyWay {
   bool to_scratch;
 };
 
+// Of blocks of up to 128 rows on tensor cores.
+struct TensorLaunch {
+  StepArguments of_chunks, of_blocks;
+  unsigned chunks, blocks;
+};
+
 // Of the others: one symmetric product and what becomes of it, matrices by their numbers:
 //   of_square  out = fma(factor, left right, shift addend), and `copy`, unless < 0, = out + a I
 //   else       out = fma(factor, addend, left right)

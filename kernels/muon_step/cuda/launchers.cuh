@@ -20,6 +20,11 @@ template <typename G>
 absl::Status LaunchApply(int edge, const StepArguments& a, unsigned blocks, ApplyWay way,
                          cudaStream_t stream);
 
+// Gram matrix, chain and O of a segment, on tensor cores.
+template <typename G>
+absl::Status LaunchTensor(int edge, const TensorLaunch& launch, MuonStepPlan::Segment steps,
+                          ApplyWay way, cudaStream_t stream);
+
 template <typename G>
 absl::Status LaunchTiledMomentum(const StepArguments& a, unsigned blocks, cudaStream_t stream);
 absl::Status LaunchTiledGram(const StepArguments& a, unsigned blocks, int which, int out,

@@ -76,13 +76,21 @@ class Step {
     if (units.blocks.count == 0) return absl::OkStatus();
     const bool first = segment.begin == 0;
     const auto chunks = static_cast<unsigned>(units.chunks.count);
+    const ApplyWay way = {.from_scratch = !first, .to_scratch = !last};
+    if (plan_.mode() == MuonMode::kTensorCore) {
+      return LaunchTensor<G>(edge,
+                             {.of_chunks = Arguments(units.chunks),
+                              .of_blocks = Arguments(units.blocks),
+                              .chunks = chunks,
+                              .blocks = static_cast<unsigned>(units.blocks.count)},
+                             segment, way, launch_.stream);
+    }
     HW_RETURN_IF_ERROR(
         LaunchGram<G>(edge, Arguments(units.chunks), chunks, !first, launch_.stream));
     HW_RETURN_IF_ERROR(LaunchChain<G>(edge, plan_.chain(), Arguments(units.blocks),
                                       static_cast<unsigned>(units.blocks.count), segment,
                                       launch_.stream));
-    return LaunchApply<G>(edge, Arguments(units.chunks), chunks,
-                          {.from_scratch = !first, .to_scratch = !last}, launch_.stream);
+    return LaunchApply<G>(edge, Arguments(units.chunks), chunks, way, launch_.stream);
   }
 
   // One segment of the others.

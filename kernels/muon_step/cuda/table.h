@@ -20,6 +20,9 @@ inline constexpr int kTileSide = 64;
 // A block up to 16 kEdge rows has its chain on chip: kEdge^2 elements of a matrix a thread.
 inline constexpr int kSmallEdge = 4, kLargeEdge = 8;
 
+// Rows and columns of a tile of a block on tensor cores.
+inline constexpr int kTensorTile = 16;
+
 // The d x d matrices of a tiled block, in turn at BlockEntry::matrices.
 enum TiledMatrix : int { kR, kZ, kW, kQ, kOtherQ, kTiledMatrices };
 
@@ -34,9 +37,13 @@ struct BlockEntry {
   std::int64_t gradient_stride, momentum_stride, weight_stride;
   double scale;  // UpdateScaleFactor
 
-  std::int64_t partials;  // on chip: chunk partials of the Gram matrix; tiled: levels of their tree
-  std::int64_t matrices;  // on chip: Q s [d, matrix_stride]; tiled: kTiledMatrices of side^2 floats
-  std::int64_t x[2];      // X rebuilt, as the block is stored [rows, x_stride]; [1] of tiled ones
+  // On chip: chunk partials of the Gram matrix, on tensor cores after their largest magnitudes;
+  // tiled: levels of their tree.
+  std::int64_t partials;
+  // On chip: Q s [d, matrix_stride], on tensor cores pairs of halves; tiled: kTiledMatrices of side^2
+  // floats.
+  std::int64_t matrices;
+  std::int64_t x[2];  // X rebuilt, as the block is stored [rows, x_stride]; [1] of tiled ones
   std::int64_t x_stride;
   std::int64_t first_begin;  // the first range's begin
 
@@ -57,8 +64,8 @@ struct alignas(16) Unit {
 
 // What a step finds out about a block, in the scratch.
 struct alignas(8) BlockState {
-  std::uint32_t largest;  // max |u| as the bits of a float
-  float root;             // tiled: s
+  std::uint32_t largest;  // max |u| as the bits of a float; on tensor cores max |X|
+  float root;  // tiled: s; on tensor cores what the product of scaled matrices is multiplied by
 };
 
 // Units of a launch: their offset in the table in units, and how many.

@@ -1,0 +1,32 @@
+// OpenGpu: the GPU of this process, for --device cuda. A program links one of two libraries behind
+// it: //model/cli:device_gpu, with CUDA, cuBLAS and the kernels for GPUs (//model:muse_cuda), or
+// //model/cli:no_gpu, with nothing of CUDA (//model:muse).
+//
+//   HW_ASSIGN_OR_RETURN(const OpenedGpu opened, OpenGpu());
+//   options.gpu = opened.gpu.get();
+//   options.launchers = opened.launchers;
+#ifndef HEADWISE_MODEL_CLI_OPEN_GPU_H_
+#define HEADWISE_MODEL_CLI_OPEN_GPU_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/cuda/gpu.h"
+#include "kernels/launchers/launchers.h"
+
+namespace headwise {
+
+struct OpenedGpu {
+  std::unique_ptr<Gpu> gpu;
+  const KernelLaunchers* launchers = nullptr;  // of the gpu's kernels
+  std::int64_t free_memory = 0;                // bytes that nobody had taken
+};
+
+// kUnimplemented, with the reason and what to try: a program built without CUDA; no driver, or a
+// GPU that cannot be used.
+absl::StatusOr<OpenedGpu> OpenGpu();
+
+}  // namespace headwise
+
+#endif  // HEADWISE_MODEL_CLI_OPEN_GPU_H_

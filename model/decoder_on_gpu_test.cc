@@ -1,0 +1,218 @@
+// A decoder on a GPU has the bits of one on the CPU with the contract GEMM, also through a captured
+// graph. On the Gpu on the host, which shows what a GPU would hide (kernels/launchers/gpu_on_host.h):
+// host code that touches device memory dies, and a graph has what its capture was given by value.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+#include "kernels/launchers/gpu_on_host.h"
+#include "model/decoder.h"
+#include "model/gpu/batch.h"
+#include "model/gpu/tensors.h"
+#include "model/kv_cache.h"
+#include "model/ops.h"
+#include "model/storage_pool.h"
+#include "model/test_config.h"
+#include "model/test_decoder.h"
+
+namespace headwise {
+namespace {
+
+std::string Bytes(const Tensor& tensor) {
+  return std::string(static_cast<const char*>(tensor.raw_data()),
+                     static_cast<std::size_t>(tensor.bytes()));
+}
+
+class DecoderOnGpu : public testing::TestWithParam<DType> {
+ protected:
+  DecoderOptions OnGpu() const {
+    return {.compute = GetParam(),
+            .device = Device::kCuda,
+            .gpu = gpu_.get(),
+            .launchers = &OnHostLaunchers()};
+  }
+  std::unique_ptr<Decoder> OnCpu(const ModelConfig& config) const {
+    return RandomDecoder(config, {.compute = GetParam(), .gemm = GemmBackend::kContract});
+  }
+  // With the weights of the other.
+  std::unique_ptr<Decoder> OnGpu(Decoder& cpu) {
+    std::unique_ptr<Decoder> decoder = *Decoder::Create(cpu.config(), OnGpu());
+    std::vector<Tensor> values;
+    for (const Parameter* parameter : cpu.parameters()) values.push_back(parameter->value);
+    EXPECT_EQ(UploadValues(*gpu_, values, decoder->parameters()), absl::OkStatus());
+    decoder->WeightsChanged(pool_);
+    return decoder;
+  }
+  void ExpectEqualGradients(Decoder& actual, Decoder& expected) {
+    for (std::size_t i = 0; i < expected.parameters().size(); ++i) {
+      const Parameter& a = *actual.parameters()[i];
+      const Parameter& b = *expected.parameters()[i];
+      EXPECT_TRUE(Bytes(*Download(*gpu_, a.gradient)) == Bytes(b.gradient))
+          << expected.config().name() << ": " << b.name << " has other bits";
+      ASSERT_EQ(a.per_group_gradient.defined(), b.per_group_gradient.defined());
+      if (!a.per_group_gradient.defined()) continue;
+      EXPECT_TRUE(Bytes(*Download(*gpu_, a.per_group_gradient)) == Bytes(b.per_group_gradient))
+          << expected.config().name() << ": " << b.name << " has other bits by group";
+    }
+  }
+
+  ThreadPool pool_{1};  // death tests fork, which other threads do not survive
+  const std::unique_ptr<Gpu> gpu_ = CreateGpuOnHost();
+};
+
+TEST_P(DecoderOnGpu, LossAndGradientsHaveTheBitsOfTheCpu) {
+  for (const ModelConfig& config : AllTestConfigs()) {
+    const auto cpu = OnCpu(config), gpu = OnGpu(*cpu);
+    const TokenBatch batch = RandomBatch({23, 1, 11}, config.vocab_size());
+    EXPECT_EQ(gpu->ForwardBackward(batch, 0.25, pool_), cpu->ForwardBackward(batch, 0.25, pool_))
+        << config.name();
+    EXPECT_EQ(gpu->auxiliary_loss(), cpu->auxiliary_loss()) << config.name();
+    ExpectEqualGradients(*gpu, *cpu);
+  }
+}
+
+// Tokens go to other experts in each launch.
+TEST_P(DecoderOnGpu, ACapturedPassOfExpertsTakesTheBatchOfEachLaunch) {
+  for (const ModelConfig& config : {ExpertsConfig(), SparkConfig()}) {
+    const auto cpu = OnCpu(config), gpu = OnGpu(*cpu);
+    GpuBatch batch(*gpu_, {.tokens = 35, .segments = 4});
+    ASSERT_EQ(batch.Upload(RandomBatch({35}, config.vocab_size())), absl::OkStatus());
+    gpu->EnqueueForwardBackward(batch, 0.25);
+    const auto graph = gpu_->Capture([&] {
+      gpu->EnqueueForwardBackward(batch, 0.25);
+      return absl::OkStatus();
+    });
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    for (const std::uint64_t seed : {2, 3}) {
+      const TokenBatch next = RandomBatch({17, 18}, config.vocab_size(), seed);
+      ASSERT_EQ(batch.Upload(next), absl::OkStatus());
+      ASSERT_EQ((*graph)->Launch(), absl::OkStatus());
+      const auto outcome = batch.ReadOutcome();
+      ASSERT_TRUE(outcome.ok()) << outcome.status();
+      EXPECT_EQ(outcome->loss, cpu->ForwardBackward(next, 0.25, pool_)) << config.name();
+      EXPECT_EQ(outcome->auxiliary_loss, cpu->auxiliary_loss()) << config.name();
+      ExpectEqualGradients(*gpu, *cpu);
+    }
+  }
+}
+
+TEST_P(DecoderOnGpu, ACapturedPassTakesTheBatchOfEachLaunchAndAllocatesNothing) {
+  const auto cpu = OnCpu(EverythingConfig()), gpu = OnGpu(*cpu);
+  const std::int64_t vocab_size = cpu->config().vocab_size();
+  GpuBatch batch(*gpu_, {.tokens = 35, .segments = 4});
+  ASSERT_EQ(batch.Upload(RandomBatch({23, 1, 11}, vocab_size)), absl::OkStatus());
+  gpu->EnqueueForwardBackward(batch, 0.25);
+  ASSERT_TRUE(batch.ReadLoss().ok());
+  const std::int64_t allocations = gpu->activation_allocations();
+  EXPECT_GT(allocations, 0);
+  const auto graph = gpu_->Capture([&] {
+    gpu->EnqueueForwardBackward(batch, 0.25);
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_GT((*graph)->kernels(), 100);
+  // Other numbers of documents, and a pass outside of the graph between launches.
+  std::uint64_t seed = 2;
+  for (const std::vector<std::int64_t>& lengths :
+       {std::vector<std::int64_t>{35}, {9, 2, 20, 4}, {17, 18}}) {
+    const TokenBatch next = RandomBatch(lengths, vocab_size, seed++);
+    ASSERT_EQ(batch.Upload(next), absl::OkStatus());
+    ASSERT_EQ((*graph)->Launch(), absl::OkStatus());
+    EXPECT_EQ(*batch.ReadLoss(), cpu->ForwardBackward(next, 0.25, pool_));
+    ExpectEqualGradients(*gpu, *cpu);
+    EXPECT_EQ(gpu->Loss(next, pool_), cpu->Loss(next, pool_));
+  }
+  EXPECT_EQ(gpu->activation_allocations(), allocations);
+}
+
+TEST_P(DecoderOnGpu, InitialWeightsAreThoseOfTheCpu) {
+  for (const ModelConfig& config : {EverythingConfig(), PlainConfig()}) {
+    const auto cpu = *Decoder::Create(config, {.compute = GetParam()});
+    const auto gpu = *Decoder::Create(config, OnGpu());
+    cpu->Initialize(7);
+    gpu->Initialize(7);
+    const std::vector<Tensor> values = *DownloadValues(*gpu_, gpu->parameters());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      EXPECT_TRUE(Bytes(values[i]) == Bytes(cpu->parameters()[i]->value))
+          << cpu->parameters()[i]->name;
+    }
+    EXPECT_EQ(gpu->weight_copy_bytes(), cpu->weight_copy_bytes());
+  }
+}
+
+TEST_P(DecoderOnGpu, WhatIsOutOfRangeIsReportedWithTheLoss) {
+  const auto cpu = OnCpu(EverythingConfig()), gpu = OnGpu(*cpu);
+  const TokenBatch good = RandomBatch({5, 3}, cpu->config().vocab_size());
+  GpuBatch memory(*gpu_, {.tokens = 8, .segments = 2});
+  const auto report = [&](const TokenBatch& batch) {
+    EXPECT_EQ(memory.Upload(batch), absl::OkStatus());
+    gpu->EnqueueForwardBackward(memory, 1);
+    return memory.ReadLoss().status();
+  };
+  TokenBatch bad = good;
+  bad.inputs[3] = static_cast<std::int32_t>(cpu->config().vocab_size());
+  EXPECT_EQ(report(bad), absl::InvalidArgumentError("Embedding: token 3 is out of range"));
+  EXPECT_DEATH(gpu->Loss(bad, pool_), "Embedding: token 3 is out of range");
+  bad = good;
+  bad.targets[6] = -2;
+  EXPECT_EQ(report(bad), absl::InvalidArgumentError("CrossEntropy: target 6 is out of range"));
+  bad = good;
+  bad.positions[2] = cpu->config().max_sequence_length();
+  EXPECT_EQ(report(bad), absl::InvalidArgumentError("PrepareQkv: position 2 is out of range"));
+  // Nothing stays behind.
+  EXPECT_EQ(report(good), absl::OkStatus());
+  bad = good;
+  bad.segments[1].query_begin = 4;
+  EXPECT_DEATH(static_cast<void>(memory.Upload(bad)), "must go on at 5");
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, DecoderOnGpu, testing::Values(DType::kF32, DType::kBF16),
+                         [](const auto& info) { return Name(info.param); });
+
+TEST(OpsOnGpu, RowsAreCopiedWhereTheyOverlapToo) {
+  const std::unique_ptr<Gpu> gpu = CreateGpuOnHost();
+  StoragePool storage(Device::kCuda, BlocksOf(*gpu));
+  const OpContext ctx = {.device = Device::kCuda,
+                         .launchers = &OnHostLaunchers(),
+                         .gpu = gpu.get(),
+                         .storage = &storage};
+  const Tensor host = Tensor::Empty({4, 2}, DType::kF32, Device::kCpu);
+  for (int i = 0; i < 8; ++i) host.data<float>()[i] = static_cast<float>(i);
+  const Tensor x = ctx.Empty({4, 2});
+  ASSERT_EQ(Upload(*gpu, host, x), absl::OkStatus());
+  ops::CopyRows(ctx, x, 0, x, 1, 3);
+  const Tensor moved = *Download(*gpu, x);
+  EXPECT_EQ(std::vector<float>(moved.data<float>(), moved.data<float>() + 8),
+            (std::vector<float>{0, 1, 0, 1, 2, 3, 4, 5}));
+  ops::CopyRows(ctx, x, 3, x, 0, 1);
+  const Tensor apart = *Download(*gpu, x);
+  EXPECT_EQ(apart.data<float>()[0], 4);
+}
+
+TEST(DecoderOnGpuTest, WhatAGpuCannotRunIsRefused) {
+  const std::unique_ptr<Gpu> gpu = CreateGpuOnHost();
+  DecoderOptions options = {
+      .device = Device::kCuda, .gpu = gpu.get(), .launchers = &OnHostLaunchers()};
+  const auto refusal = [&](const ModelConfig& config) {
+    return std::string(Decoder::Create(config, options).status().message());
+  };
+  ModelConfig config = ExpertsConfig();
+  config.mutable_ffn()->mutable_moe()->set_num_experts(5000);
+  EXPECT_EQ(refusal(config),
+            "ffn.moe.num_experts: found 5000, expected at most 4096 with CUDA kernels");
+  config = PlainConfig();
+  config.mutable_attention()->set_unfused_qkv(true);
+  EXPECT_EQ(refusal(config),
+            "attention.unfused_qkv: found true, expected false with CUDA kernels, which are fused");
+  EXPECT_EQ((*Decoder::Create(PlainConfig(), options))->NewCache(1, 8).status().code(),
+            absl::StatusCode::kUnimplemented);
+  options.compute = DType::kF64;
+  options.gemm = GemmBackend::kContract;
+  EXPECT_EQ(refusal(PlainConfig()), "double precision has no CUDA kernels: use F32 or BF16");
+}
+
+}  // namespace
+}  // namespace headwise
