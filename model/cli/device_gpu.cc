@@ -3,8 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/status_macros.h"
-#include "core/cuda/device.h"
 #include "kernels/launchers/cuda.h"
 #include "model/cli/open_gpu.h"
 
@@ -18,9 +16,7 @@ absl::StatusOr<OpenedGpu> OpenGpu() {
         "; expected an NVIDIA GPU with its driver; see nvidia-smi, or try --device cpu, or "
         "--device cuda-emulated"));
   }
-  HW_ASSIGN_OR_RETURN(const CudaDevice device, CurrentCudaDevice());
-  return OpenedGpu{
-      .gpu = *std::move(gpu), .launchers = &CudaLaunchers(), .free_memory = device.free_memory};
+  return OpenedGpu{.gpu = *std::move(gpu), .launchers = &CudaLaunchers()};
 }
 
 }  // namespace headwise

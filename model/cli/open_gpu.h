@@ -8,7 +8,6 @@
 #ifndef HEADWISE_MODEL_CLI_OPEN_GPU_H_
 #define HEADWISE_MODEL_CLI_OPEN_GPU_H_
 
-#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -20,7 +19,6 @@ namespace headwise {
 struct OpenedGpu {
   std::unique_ptr<Gpu> gpu;
   const KernelLaunchers* launchers = nullptr;  // of the gpu's kernels
-  std::int64_t free_memory = 0;                // bytes that nobody had taken
 };
 
 // kUnimplemented, with the reason and what to try: a program built without CUDA; no driver, or a

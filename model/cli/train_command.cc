@@ -115,7 +115,11 @@ absl::StatusOr<std::string> CheckAndDescribe(const RunConfig& config, const Comm
 
   HW_ASSIGN_OR_RETURN(const std::vector<ParameterAssignment> assignments,
                       AssignOptimizerGroups(config.optimizer(), meta->parameters()));
-  HW_RETURN_IF_ERROR(CheckMemory(config, assignments, device.opened.free_memory));
+  std::int64_t gpu_memory = 0;
+  if (device.on_gpu()) {
+    HW_ASSIGN_OR_RETURN(gpu_memory, device.opened.gpu->FreeMemory());
+  }
+  HW_RETURN_IF_ERROR(CheckMemory(config, assignments, gpu_memory));
   const double tokens = static_cast<double>(t.batch_size()) * static_cast<double>(length);
   return absl::StrFormat("%s\n%s\n%s\ntokens      %d steps x %d sequences x %d = %s (%s a step)\n",
                          CompactConfig(config), ParameterTable(assignments),

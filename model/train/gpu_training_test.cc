@@ -1,0 +1,236 @@
+// Training on a GPU writes the bytes of training on the CPU, step by step, replayed from one graph:
+// weights, optimizer state and metrics. Products are the contract's on both sides.
+#include "model/train/gpu_training.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/cuda/gpu.h"
+#include "core/io/checksum.h"
+#include "gtest/gtest.h"
+#include "kernels/launchers/test_gpu.h"
+#include "model/gpu/tensors.h"
+#include "model/report/metrics_log.h"
+#include "model/report/peak_flops.h"
+#include "model/test_presets.h"
+#include "model/train/trainer.h"
+#include "optim/defaults.h"
+
+namespace headwise {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kSteps = 5;
+constexpr char kSeparator = 7;
+
+class GpuTrainingTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = absl::StrCat(testing::TempDir(), "/gpu_training_",
+                         testing::UnitTest::GetInstance()->random_seed(), "_", getpid());
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+    std::ofstream text(root_ + "/text", std::ios::binary);
+    std::uint64_t state = 1;
+    for (int i = 0; i < 1280; ++i) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      text.put(static_cast<char>(i % 3 == 0 ? (state >> 60) : (i % 19)));
+    }
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  RunConfig Config(const std::string& preset, ComputeDtype compute) const {
+    RunConfig config;
+    *config.mutable_model() = SmallPreset(preset);
+    *config.mutable_optimizer() = DefaultOptimizerConfig();
+    config.mutable_optimizer()->set_clip_norm(0.3);
+    TrainingConfig& t = *config.mutable_training();
+    t.set_steps(kSteps);
+    t.set_batch_size(4);
+    t.set_sequence_length(12);  // longer than windows
+    t.set_micro_batches(2);
+    t.set_gemm(CONTRACT);
+    t.set_compute_dtype(compute);
+    t.set_seed(7);
+    t.set_eval_every(1);
+    t.set_eval_batches(100);  // all: the last is smaller
+    t.set_checkpoint_every(1);
+    config.mutable_data()->set_path(root_ + "/text");
+    config.mutable_data()->set_validation_fraction(0.05);
+    config.mutable_data()->set_document_separator(-1);
+    return config;
+  }
+
+  std::string Dir(const std::string& name) const { return absl::StrCat(root_, "/", name); }
+
+  // Starts, or resumes, a run on the CPU or on gpu_, and trains to the end. `change` may change the
+  // weights before.
+  TrainingSummary Train(const RunConfig& config, const std::string& name, bool on_gpu,
+                        const std::function<void(Decoder&)>& change = nullptr) {
+    ThreadPool pool(1);
+    const auto resume = FindCheckpoint(Dir(name));
+    EXPECT_TRUE(resume.ok()) << resume.status();
+    TrainingDevice device;
+    if (on_gpu) device = {.gpu = gpu_.get(), .launchers = &TestLaunchers()};
+    const auto run = TrainingRun::Create(config, Dir(name), *resume, pool, device);
+    EXPECT_TRUE(run.ok()) << run.status();
+    if (!run.ok()) return {};
+    if (change != nullptr) {
+      change((*run)->decoder());
+      (*run)->decoder().WeightsChanged(pool);
+    }
+    const auto summary = (*run)->Run(nullptr, nullptr, pool);
+    EXPECT_TRUE(summary.ok()) << summary.status();
+    if (!summary.ok()) return {};
+    allocations_ = (*run)->decoder().activation_allocations();
+    return *summary;
+  }
+
+  std::pair<std::uint64_t, std::uint64_t> Bits(const std::string& name, std::int64_t step) const {
+    const std::string directory = absl::StrCat(Dir(name), "/step-", step);
+    return {*ChecksumFile(directory + "/model.safetensors"),
+            *ChecksumFile(directory + "/optimizer.safetensors")};
+  }
+
+  // From step `first` on, of checkpoints and of metrics.
+  void ExpectEqual(const std::string& a, const std::string& b, std::int64_t first = 1) const {
+    const auto of_a = *ReadMetrics(Dir(a) + "/metrics.jsonl");
+    const auto of_b = *ReadMetrics(Dir(b) + "/metrics.jsonl");
+    ASSERT_EQ(of_a.size(), of_b.size());
+    for (std::size_t i = 0; i < of_a.size(); ++i) {
+      EXPECT_EQ(of_a[i].loss, of_b[i].loss) << i;
+      EXPECT_EQ(of_a[i].gradient_norm, of_b[i].gradient_norm) << i;
+      EXPECT_EQ(of_a[i].clip_factor, of_b[i].clip_factor) << i;
+      EXPECT_EQ(of_a[i].muon_learning_rate, of_b[i].muon_learning_rate) << i;
+      EXPECT_EQ(of_a[i].skipped, of_b[i].skipped) << i;
+      EXPECT_EQ(of_a[i].validation_loss, of_b[i].validation_loss) << i;
+    }
+    for (std::int64_t step = first; step <= kSteps; ++step) {
+      EXPECT_EQ(Bits(a, step), Bits(b, step)) << "step " << step;
+    }
+  }
+
+  // A run that goes on from a copy of the checkpoint of another.
+  void Fork(const std::string& from, std::int64_t step, const std::string& to) const {
+    fs::create_directories(Dir(to));
+    const std::string checkpoint = absl::StrCat("/step-", step);
+    fs::copy(Dir(from) + checkpoint, Dir(to) + checkpoint);
+    fs::copy(Dir(from) + "/metrics.jsonl", Dir(to) + "/metrics.jsonl");
+  }
+
+  std::string root_;
+  const std::unique_ptr<Gpu> gpu_ = CreateTestGpu();
+  std::int64_t allocations_ = 0;  // of the last run's decoder
+};
+
+// Head norms, gates and windows; experts with balancing biases. Steps from both sides of the
+// capture, checkpoints that the other device goes on from.
+TEST_F(GpuTrainingTest, EveryStepHasTheBytesOfTheCpu) {
+  for (const char* preset : {"muse_glimmer_tiny", "muse_spark_tiny"}) {
+    for (const ComputeDtype compute : {FP32, BF16}) {
+      SCOPED_TRACE(absl::StrCat(preset, ", ", ComputeDtype_Name(compute)));
+      const RunConfig config = Config(preset, compute);
+      const std::string name = absl::StrCat(preset, "_", ComputeDtype_Name(compute));
+      const std::string cpu = name + "_cpu", gpu = name + "_gpu";
+      Train(config, cpu, false);
+      const TrainingSummary summary = Train(config, gpu, true);
+      ExpectEqual(cpu, gpu);
+      if (testing::Test::HasFailure()) return;
+      const std::vector<StepMetrics> metrics = *ReadMetrics(Dir(gpu) + "/metrics.jsonl");
+      EXPECT_LT(metrics.back().clip_factor, 1);
+      EXPECT_LT(metrics.back().loss, metrics.front().loss);
+
+      ASSERT_TRUE(summary.graphs.has_value());
+      const GraphUse &step = summary.graphs->step, &loss = summary.graphs->loss;
+      EXPECT_EQ(step.captures, 1);
+      EXPECT_EQ(step.enqueued, 2);
+      EXPECT_EQ(step.launches, kSteps - 2);
+      EXPECT_EQ(loss.captures, 1);
+      EXPECT_GT(loss.launches, kSteps);
+      EXPECT_GT(step.kernels, loss.kernels);
+      EXPECT_EQ(summary.graphs->Describe(),
+                absl::StrCat("train step: 1 of ", step.kernels, " kernels, 3 of 5 runs; ",
+                             "validation: 1 of ", loss.kernels, " kernels, ", loss.launches, " of ",
+                             loss.launches + loss.enqueued, " runs"));
+
+      Fork(cpu, 2, name + "_to_gpu");
+      Train(config, name + "_to_gpu", true);
+      ExpectEqual(cpu, name + "_to_gpu", 3);
+      Fork(gpu, 4, name + "_to_cpu");
+      Train(config, name + "_to_cpu", false);
+      ExpectEqual(cpu, name + "_to_cpu", 5);
+    }
+  }
+}
+
+TEST_F(GpuTrainingTest, TakesAllItsMemoryInTheFirstSteps) {
+  RunConfig config = Config("muse_glimmer_tiny", BF16);
+  config.mutable_training()->set_checkpoint_every(100);
+  config.mutable_training()->set_steps(3);
+  Train(config, "few", true);
+  const std::int64_t few = allocations_;
+  config.mutable_training()->set_steps(9);
+  Train(config, "many", true);
+  EXPECT_EQ(allocations_, few);
+  EXPECT_GT(few, 0);
+}
+
+// More documents than before, and another number of targets, in most steps.
+TEST_F(GpuTrainingTest, DocumentsHaveTheBytesOfTheCpu) {
+  RunConfig config = Config("muse_glimmer_tiny", FP32);
+  config.mutable_data()->set_document_separator(kSeparator);
+  config.mutable_training()->set_micro_batches(4);
+  Train(config, "cpu", false);
+  const TrainingSummary summary = Train(config, "gpu", true);
+  ExpectEqual("cpu", "gpu");
+  const GraphUse& step = summary.graphs->step;
+  EXPECT_EQ(step.launches + step.enqueued, kSteps);
+  EXPECT_GT(step.enqueued, 2);
+}
+
+// Queries and keys overflow: no gradient is a number. The first steps are enqueued, the others
+// launched.
+TEST_F(GpuTrainingTest, StepsWithoutUsableGradientsAreSkipped) {
+  const RunConfig config = Config("muse_glimmer_tiny", FP32);
+  const auto overflow = [&](Decoder& decoder) {
+    for (const Parameter* p : decoder.parameters()) {
+      if (p->role != ParameterRole::kPackedQkv) continue;
+      const Tensor huge = Tensor::Empty(p->value.shape(), DType::kF32, Device::kCpu);
+      std::fill_n(huge.data<float>(), huge.size(), 3e38f);
+      if (decoder.options().device == Device::kCuda) {
+        ASSERT_TRUE(Upload(*gpu_, huge, p->value).ok());
+      } else {
+        std::copy_n(huge.data<float>(), huge.size(), p->value.data<float>());
+      }
+    }
+  };
+  EXPECT_EQ(Train(config, "cpu", false, overflow).skipped_steps, kSteps);
+  const TrainingSummary summary = Train(config, "gpu", true, overflow);
+  EXPECT_EQ(summary.skipped_steps, kSteps);
+  EXPECT_EQ(summary.graphs->step.launches, kSteps - 2);
+  EXPECT_EQ(Bits("gpu", kSteps), Bits("cpu", kSteps));
+  EXPECT_EQ(Bits("gpu", kSteps), Bits("gpu", 1));
+}
+
+TEST_F(GpuTrainingTest, ThePeakIsMeasuredOnTheGpu) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const absl::StatusOr<double> peak = MeasurePeakFlops(dtype, *gpu_, 16);
+    ASSERT_TRUE(peak.ok()) << peak.status();
+    EXPECT_GT(*peak, 0);
+  }
+}
+
+}  // namespace
+}  // namespace headwise
