@@ -244,11 +244,9 @@ Tensor AttentionBlock::Backward(const OpContext& ctx, const Tensor& x, const Ten
   return ops::CrossBackward(ctx, "in", dx);
 }
 
-Tensor AttentionBlock::Extend(const OpContext& ctx, const Tensor& x,
-                              absl::Span<const std::int64_t> positions, const KvCache::Pass& pass,
-                              KvCache& cache) const {
-  const ops::Qkv qkv = Prepare(ctx, Project(ctx, x), {.values = positions});
-  const std::vector<AttentionSegment> segments = cache.Append(ctx, layer_, pass, qkv.k, qkv.v);
+Tensor AttentionBlock::Extend(const OpContext& ctx, const Tensor& x, KvCache& cache) const {
+  const ops::Qkv qkv = Prepare(ctx, Project(ctx, x), {.values = cache.positions()});
+  const absl::Span<const AttentionSegment> segments = cache.Append(ctx, layer_, qkv.k, qkv.v);
   const ops::Qkv cached = {.q = qkv.q, .k = cache.keys(layer_), .v = cache.values(layer_)};
   return Output(
       ctx, x, ops::Attention(ctx, AttentionOf(cached), segments, cached, ValueOf(sinks_), false).o,

@@ -46,10 +46,9 @@ class AttentionBlock {
   // dx from dy [T, N]; overwrites the parameters' gradients; uses up `saved`.
   Tensor Backward(const OpContext& ctx, const Tensor& x, const Tensor& dy,
                   const SequenceInfo& sequence, Saved saved) const;
-  // The forward for new tokens of cached rows: their keys and values are appended, their queries
-  // see the cache.
-  Tensor Extend(const OpContext& ctx, const Tensor& x, absl::Span<const std::int64_t> positions,
-                const KvCache::Pass& pass, KvCache& cache) const;
+  // The forward for the new tokens of the cache's pass: their keys and values are appended, their
+  // queries see the cache.
+  Tensor Extend(const OpContext& ctx, const Tensor& x, KvCache& cache) const;
 
  private:
   ops::QkvArguments Arguments(const ops::TokenPositions& positions) const;

@@ -88,11 +88,25 @@ class DecoderImpl final : public Decoder {
   Pass BeginPass(const TokenBatch& batch, double loss_scale);
   Pass BeginPass(const GpuBatch& batch, double loss_scale);
   OpContext ContextOf(const GpuBatch& batch);
+  OpContext ContextOf(const KvCache& cache);
   // The passes. *loss as of ops::SumLosses.
   void RunLoss(const OpContext& ctx, const Pass& pass, double* loss);
   void RunForwardBackward(const OpContext& ctx, const Pass& pass, double* loss);
   // The batch in memory of the GPU that is kept for this.
   const GpuBatch& UploadBatch(const TokenBatch& batch);
+  // Appends the tokens of the active rows, those that get some, to the cache, in chunks; writes
+  // these rows of logits [rows, V].
+  void RunExtend(const OpContext& ctx, KvCache& cache,
+                 absl::Span<const std::vector<std::int32_t>> tokens,
+                 absl::Span<const std::int64_t> active, const Tensor& logits);
+  // Embedding and layers of the cache's pass.
+  Tensor RunLayers(const OpContext& ctx, KvCache& cache);
+  // On a GPU, to the cache's memory: any tokens, kernel by kernel; one token for every row, from a
+  // graph, which the first such call captures; what is captured.
+  absl::Status ExtendOnGpu(KvCache& cache, absl::Span<const std::vector<std::int32_t>> tokens,
+                           absl::Span<const std::int64_t> active);
+  absl::Status LaunchDecode(KvCache& cache, absl::Span<const std::vector<std::int32_t>> tokens);
+  absl::Status EnqueueDecode(KvCache& cache);
   // The loss; leaves the auxiliary loss.
   double ReadLosses(const GpuBatch& batch);
   std::vector<Parameter*> OwnParameters() const;
@@ -346,9 +360,6 @@ absl::StatusOr<std::unique_ptr<KvCache>> DecoderImpl::NewCache(std::int64_t rows
   if (options_.sharding != nullptr) {
     return absl::UnimplementedError("decoding runs on one rank: no cache with layouts");
   }
-  if (options_.device == Device::kCuda) {
-    return absl::UnimplementedError("a cache is on cpu and meta devices, not on cuda");
-  }
   if (options_.compute == DType::kF64) {
     return absl::InvalidArgumentError("no cache in double precision: it is for gradient tests");
   }
@@ -358,76 +369,142 @@ absl::StatusOr<std::unique_ptr<KvCache>> DecoderImpl::NewCache(std::int64_t rows
       .kv_width = config_.attention().num_kv_heads() * config_.attention().head_dim(),
       .dtype = options_.compute,
       .device = options_.device,
-      .windows = {}};
+      .windows = {},
+      .gpu = options_.gpu,
+      .vocab_size = config_.vocab_size(),
+      .owner = this};
   for (std::int64_t l = 0; l < config_.num_layers(); ++l) {
     layout.windows.push_back(LayerWindow(config_, l));
   }
-  return std::make_unique<KvCache>(layout);
+  return KvCache::Create(layout);
 }
 
-// The new tokens of all rows that one pass of Extend works on.
-struct ExtendPass {
-  KvCache::Pass pass;
-  std::vector<std::int32_t> tokens;
-  std::vector<std::int64_t> positions;
-};
-
 // The next chunk of each row; `done` counts the tokens of each row that earlier passes took.
-ExtendPass NextPass(const KvCache& cache, absl::Span<const std::vector<std::int32_t>> tokens,
-                    std::vector<std::int64_t>& done) {
-  ExtendPass next;
+KvCache::Pass NextPass(absl::Span<const std::vector<std::int32_t>> tokens,
+                       std::vector<std::int64_t>& done) {
+  KvCache::Pass next;
   for (std::size_t r = 0; r < tokens.size(); ++r) {
     const auto left = static_cast<std::int64_t>(tokens[r].size()) - done[r];
     const std::int64_t count = std::min(left, kExtendChunk);
-    next.pass.begin.push_back(static_cast<std::int64_t>(next.tokens.size()));
-    next.pass.count.push_back(count);
-    for (std::int64_t i = 0; i < count; ++i) {
-      next.tokens.push_back(tokens[r][done[r] + i]);
-      next.positions.push_back(cache.length(static_cast<std::int64_t>(r)) + i);
-    }
+    next.begin.push_back(static_cast<std::int64_t>(next.tokens.size()));
+    next.count.push_back(count);
+    next.tokens.insert(next.tokens.end(), tokens[r].begin() + done[r],
+                       tokens[r].begin() + done[r] + count);
     done[r] += count;
   }
   return next;
 }
 
-Tensor DecoderImpl::Extend(KvCache& cache, absl::Span<const std::vector<std::int32_t>> tokens,
-                           ThreadPool& pool) {
-  const auto rows = static_cast<std::int64_t>(tokens.size());
-  HW_CHECK_EQ(rows, cache.rows());
-  std::vector<std::int64_t> active;  // rows that get tokens
-  for (std::int64_t r = 0; r < rows; ++r) {
+// The rows that get tokens.
+std::vector<std::int64_t> ActiveRows(const KvCache& cache,
+                                     absl::Span<const std::vector<std::int32_t>> tokens) {
+  HW_CHECK_EQ(static_cast<std::int64_t>(tokens.size()), cache.rows());
+  std::vector<std::int64_t> active;
+  for (std::int64_t r = 0; r < cache.rows(); ++r) {
     const auto count = static_cast<std::int64_t>(tokens[r].size());
     HW_CHECK_LE(cache.length(r) + count, cache.max_tokens()) << "row " << r << " of the cache";
     if (count > 0) active.push_back(r);
   }
-  const OpContext ctx = Context(&pool);
-  Tensor out = Tensor::Zeros({rows, config_.vocab_size()}, DType::kF32, options_.device);
-  if (active.empty()) return out;
+  return active;
+}
 
+Tensor DecoderImpl::Extend(KvCache& cache, absl::Span<const std::vector<std::int32_t>> tokens,
+                           ThreadPool& pool) {
+  const std::vector<std::int64_t> active = ActiveRows(cache, tokens);
+  const Shape shape = {cache.rows(), config_.vocab_size()};
+  if (options_.device != Device::kCuda) {
+    const Tensor logits = Tensor::Zeros(shape, DType::kF32, options_.device);
+    if (!active.empty()) RunExtend(Context(&pool), cache, tokens, active, logits);
+    return logits;
+  }
+  HW_CHECK(cache.owner() == this) << "a cache of another decoder";
+  if (active.empty()) return Tensor::Zeros(shape, DType::kF32, Device::kCpu);
+  const auto one = [](const std::vector<std::int32_t>& t) { return t.size() == 1; };
+  const absl::Status extended = std::all_of(tokens.begin(), tokens.end(), one)
+                                    ? LaunchDecode(cache, tokens)
+                                    : ExtendOnGpu(cache, tokens, active);
+  HW_CHECK(extended.ok()) << extended;
+  const absl::StatusOr<Tensor> logits = cache.memory().ReadLogits();
+  HW_CHECK(logits.ok()) << logits.status();
+  return *logits;
+}
+
+OpContext DecoderImpl::ContextOf(const KvCache& cache) {
+  OpContext ctx = Context(nullptr);
+  ctx.faults = cache.memory().faults();
+  return ctx;
+}
+
+absl::Status DecoderImpl::ExtendOnGpu(KvCache& cache,
+                                      absl::Span<const std::vector<std::int32_t>> tokens,
+                                      absl::Span<const std::int64_t> active) {
+  const ExtendMemory& memory = cache.memory();
+  HW_RETURN_IF_ERROR(memory.ClearFaults());
+  const Tensor& logits = memory.logits();
+  HW_RETURN_IF_ERROR(options_.gpu->Fill(logits.raw_data(), 0, logits.bytes()));
+  RunExtend(ContextOf(cache), cache, tokens, active, logits);
+  return absl::OkStatus();
+}
+
+absl::Status DecoderImpl::LaunchDecode(KvCache& cache,
+                                       absl::Span<const std::vector<std::int32_t>> tokens) {
+  std::vector<std::int64_t> done(tokens.size(), 0);
+  cache.Begin(ContextOf(cache), NextPass(tokens, done));
+  if (cache.decode_graph() == nullptr) {
+    // Until all memory that a pass takes is there, and the products' libraries have theirs. A pass
+    // may be repeated: it writes the same keys and values to the same places.
+    std::int64_t before;
+    do {
+      before = storage_.allocations();
+      HW_RETURN_IF_ERROR(EnqueueDecode(cache));
+    } while (storage_.allocations() != before);
+    HW_ASSIGN_OR_RETURN(std::unique_ptr<GpuGraph> graph,
+                        options_.gpu->Capture([&] { return EnqueueDecode(cache); }));
+    cache.set_decode_graph(std::move(graph));
+  }
+  HW_RETURN_IF_ERROR(cache.decode_graph()->Launch());
+  cache.End();
+  return absl::OkStatus();
+}
+
+absl::Status DecoderImpl::EnqueueDecode(KvCache& cache) {
+  const OpContext ctx = ContextOf(cache);
+  HW_RETURN_IF_ERROR(cache.memory().ClearFaults());
+  const Tensor logits = head_.Logits(ctx, RunLayers(ctx, cache));
+  ops::CopyRows(ctx, logits, 0, cache.memory().logits(), 0, cache.rows());
+  return absl::OkStatus();
+}
+
+Tensor DecoderImpl::RunLayers(const OpContext& ctx, KvCache& cache) {
+  Tensor h = embedding_norm_.Forward(
+      ctx, ops::Embedding(ctx, {.ids = cache.tokens()}, embedding_.parameter->value));
+  for (const Layer& layer : layers_) h = layer.Extend(ctx, h, cache);
+  return h;
+}
+
+void DecoderImpl::RunExtend(const OpContext& ctx, KvCache& cache,
+                            absl::Span<const std::vector<std::int32_t>> tokens,
+                            absl::Span<const std::int64_t> active, const Tensor& logits) {
   // The residual stream after each active row's last token.
   const Tensor last = ctx.Empty({static_cast<std::int64_t>(active.size()), config_.dim()});
   std::vector<std::int64_t> done(tokens.size(), 0);
-  for (ExtendPass next = NextPass(cache, tokens, done); !next.tokens.empty();
-       next = NextPass(cache, tokens, done)) {
+  for (KvCache::Pass next = NextPass(tokens, done); !next.tokens.empty();
+       next = NextPass(tokens, done)) {
     TrimUnlessTokens(static_cast<std::int64_t>(next.tokens.size()));
-    Tensor h = embedding_norm_.Forward(
-        ctx, ops::Embedding(ctx, {.ids = next.tokens}, embedding_.parameter->value));
-    for (const Layer& layer : layers_) {
-      h = layer.Extend(ctx, h, next.positions, next.pass, cache);
-    }
-    cache.Advance(next.pass);
+    cache.Begin(ctx, next);
+    const Tensor h = RunLayers(ctx, cache);
+    cache.End();
     for (std::size_t i = 0; i < active.size(); ++i) {
       const std::int64_t r = active[i];
-      const std::int64_t count = next.pass.count[r];
+      const std::int64_t count = next.count[r];
       if (count == 0) continue;
-      ops::CopyRows(ctx, h, next.pass.begin[r] + count - 1, last, static_cast<std::int64_t>(i), 1);
+      ops::CopyRows(ctx, h, next.begin[r] + count - 1, last, static_cast<std::int64_t>(i), 1);
     }
   }
-  const Tensor logits = head_.Logits(ctx, last);
+  const Tensor z = head_.Logits(ctx, last);
   for (std::size_t i = 0; i < active.size(); ++i) {
-    ops::CopyRows(ctx, logits, static_cast<std::int64_t>(i), out, active[i], 1);
+    ops::CopyRows(ctx, z, static_cast<std::int64_t>(i), logits, active[i], 1);
   }
-  return out;
 }
 
 }  // namespace

@@ -100,12 +100,9 @@ Tensor Layer::Forward(const OpContext& ctx, const Tensor& h, const SequenceInfo&
   return Finish(ctx, h, std::move(attention_out), sequence.auxiliary_loss, saved);
 }
 
-Tensor Layer::Extend(const OpContext& ctx, const Tensor& h,
-                     absl::Span<const std::int64_t> positions, const KvCache::Pass& pass,
-                     KvCache& cache) const {
-  return Finish(ctx, h,
-                attention_.Extend(ctx, attention_norm_.Forward(ctx, h), positions, pass, cache),
-                nullptr, nullptr);
+Tensor Layer::Extend(const OpContext& ctx, const Tensor& h, KvCache& cache) const {
+  return Finish(ctx, h, attention_.Extend(ctx, attention_norm_.Forward(ctx, h), cache), nullptr,
+                nullptr);
 }
 
 Tensor Layer::FfnBackward(const OpContext& ctx, const Tensor& dout, const SequenceInfo& sequence,

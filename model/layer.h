@@ -55,9 +55,8 @@ class Layer {
   // `saved`.
   Tensor Backward(const OpContext& ctx, const Tensor& dout, const SequenceInfo& sequence,
                   Saved saved) const;
-  // The forward for new tokens of cached rows.
-  Tensor Extend(const OpContext& ctx, const Tensor& h, absl::Span<const std::int64_t> positions,
-                const KvCache::Pass& pass, KvCache& cache) const;
+  // The forward for the new tokens of the cache's pass.
+  Tensor Extend(const OpContext& ctx, const Tensor& h, KvCache& cache) const;
 
  private:
   // From attention's output on.

@@ -1,6 +1,5 @@
 #include "core/cuda/blas.h"
 
-#include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -8,9 +7,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/cuda/cublas_library.cuh"
 #include "core/cuda/cuda_status.h"
 #include "core/cuda/device_memory.h"
 #include "core/dtype/bf16.h"
@@ -20,14 +19,6 @@ namespace {
 
 // What cuBLAS asks for on sm_90 (its documentation, cublasSetWorkspace); more than others need.
 constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
-
-absl::Status BlasStatus(cublasStatus_t status, const char* what) {
-  if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-  const std::string message = absl::StrCat(what, ": ", cublasGetStatusString(status));
-  if (status == CUBLAS_STATUS_ALLOC_FAILED) return absl::ResourceExhaustedError(message);
-  if (status == CUBLAS_STATUS_NOT_INITIALIZED) return absl::FailedPreconditionError(message);
-  return absl::InternalError(message);
-}
 
 template <typename T>
 constexpr cudaDataType_t kTypeOf = std::is_same_v<T, float> ? CUDA_R_32F : CUDA_R_16BF;
@@ -47,6 +38,7 @@ int Stride(const RowSpan<T>& m) {
 }  // namespace
 
 struct DeviceBlas::Impl {
+  const CublasLibrary* cublas = nullptr;
   cublasHandle_t handle = nullptr;
   DeviceMemory workspace;
   CUstream_st* stream = nullptr;
@@ -55,7 +47,7 @@ struct DeviceBlas::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
-    if (handle != nullptr) cublasDestroy(handle);
+    if (handle != nullptr) cublas->Destroy(handle);
   }
 
   // c [m, n] = op(a) op(b), the sum over `depth`. cuBLAS's matrices lie by columns, so it is asked
@@ -73,12 +65,13 @@ struct DeviceBlas::Impl {
           "cudaMemset2DAsync");
     }
     const float one = 1, zero = 0;
-    return BlasStatus(cublasGemmEx(handle, transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
-                                   transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, Size(c.width),
-                                   Size(c.rows), Size(depth), &one, b.data, kTypeOf<In>, Stride(b),
-                                   a.data, kTypeOf<In>, Stride(a), &zero, c.data, kTypeOf<Out>,
-                                   Stride(c), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-                      "cublasGemmEx");
+    return cublas->Status(
+        cublas->GemmEx(handle, transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                       transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, Size(c.width), Size(c.rows),
+                       Size(depth), &one, b.data, kTypeOf<In>, Stride(b), a.data, kTypeOf<In>,
+                       Stride(a), &zero, c.data, kTypeOf<Out>, Stride(c), CUBLAS_COMPUTE_32F,
+                       CUBLAS_GEMM_DEFAULT),
+        "cublasGemmEx");
   }
 };
 
@@ -88,22 +81,23 @@ DeviceBlas& DeviceBlas::operator=(DeviceBlas&& other) noexcept = default;
 DeviceBlas::~DeviceBlas() = default;
 
 absl::StatusOr<DeviceBlas> DeviceBlas::Create(const CudaStream& stream) {
+  HW_ASSIGN_OR_RETURN(const CublasLibrary* const cublas, CublasLibrary::Open());
   auto impl = std::make_unique<Impl>();
-  HW_RETURN_IF_ERROR(BlasStatus(cublasCreate(&impl->handle), "cublasCreate"));
+  impl->cublas = cublas;
+  HW_RETURN_IF_ERROR(cublas->Status(cublas->Create(&impl->handle), "cublasCreate"));
   HW_ASSIGN_OR_RETURN(impl->workspace, DeviceMemory::Allocate(kWorkspaceBytes));
   impl->stream = stream.get();
   // In this order: the first resets the second.
-  HW_RETURN_IF_ERROR(BlasStatus(cublasSetStream(impl->handle, impl->stream), "cublasSetStream"));
   HW_RETURN_IF_ERROR(
-      BlasStatus(cublasSetWorkspace(impl->handle, impl->workspace.data(), kWorkspaceBytes),
-                 "cublasSetWorkspace"));
+      cublas->Status(cublas->SetStream(impl->handle, impl->stream), "cublasSetStream"));
   HW_RETURN_IF_ERROR(
-      BlasStatus(cublasSetAtomicsMode(impl->handle, CUBLAS_ATOMICS_NOT_ALLOWED), "atomics mode"));
-  HW_RETURN_IF_ERROR(BlasStatus(
-      cublasSetMathMode(impl->handle, static_cast<cublasMath_t>(
-                                          CUBLAS_DEFAULT_MATH |
-                                          CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
-      "cublasSetMathMode"));
+      cublas->Status(cublas->SetWorkspace(impl->handle, impl->workspace.data(), kWorkspaceBytes),
+                     "cublasSetWorkspace"));
+  HW_RETURN_IF_ERROR(cublas->Status(
+      cublas->SetAtomicsMode(impl->handle, CUBLAS_ATOMICS_NOT_ALLOWED), "cublasSetAtomicsMode"));
+  const auto math = static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH |
+                                              CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+  HW_RETURN_IF_ERROR(cublas->Status(cublas->SetMathMode(impl->handle, math), "cublasSetMathMode"));
   return DeviceBlas(std::move(impl));
 }
 

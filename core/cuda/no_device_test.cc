@@ -3,6 +3,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "core/cuda/cublas_library.cuh"
 #include "core/cuda/device.h"
 #include "core/cuda/device_memory.h"
 #include "core/cuda/stream.h"
@@ -31,6 +32,20 @@ TEST_F(NoDevice, NothingIsNoMemory) {
   ASSERT_TRUE(memory.ok()) << memory.status();
   EXPECT_EQ(memory->data(), nullptr);
   EXPECT_TRUE(CopyToDevice(memory->data(), nullptr, 0).ok());
+}
+
+// cuBLAS itself needs no GPU. Where it is installed all of its functions are found.
+TEST_F(NoDevice, CublasSaysSoToo) {
+  const absl::StatusOr<const CublasLibrary*> cublas = CublasLibrary::Open();
+  if (!cublas.ok()) {
+    EXPECT_EQ(cublas.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_TRUE(absl::StrContains(cublas.status().message(), "no cuBLAS (libcublas.so."));
+    return;
+  }
+  cublasHandle_t handle = nullptr;
+  const absl::Status created = (*cublas)->Status((*cublas)->Create(&handle), "cublasCreate");
+  EXPECT_FALSE(created.ok());
+  EXPECT_TRUE(absl::StartsWith(created.message(), "cublasCreate: ")) << created;
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 //   headwise::cuda            by nvcc, for the GPU (//kernels/muon_step:cuda)
 //   headwise::cuda_emulated   by the host compiler, on the CPU (//kernels/muon_step:cuda_emulated)
 //
-// Both return the bits of MuonStepReference (docs/numerics.md), for any mix of weights.
+// Both return the bits of MuonStepReference (docs/numerics.md), for any mix of weights; or, asked for
+// MuonMode::kTensorCore, what is within an error bound of the same polynomial: see below.
 //
 // What does not change from step to step is planned once, on the host: addresses, blocks, and all
 // hyperparameters but those of MuonStepScalars. A launch then allocates nothing, waits for nothing
@@ -38,6 +39,34 @@
 // Rows whose addresses and strides are multiples of 16 bytes (8 of bf16 gradients), in blocks whose
 // ranges of columns are multiples of four, move in vectors of four elements; others one by one.
 // Which way shows in no bit.
+//
+// On tensor cores (MuonMode::kTensorCore) the products of blocks of up to 128 rows are mma.sync of
+// halves with fp32 sums, sm_80 and newer: Gram matrix, chain and O. Each fp32 operand is two halves
+// (half_split.h), each product three; X, R, Z, W and Q are scaled by the power of two of their largest
+// element, X's Gram matrix chunk by chunk. Larger blocks, and those of MuonChainMemory::kScratch, are
+// computed as in contract mode, with its bits. Momentum, decay, write, launches and capture are those of
+// contract mode; so are the bytes, but for Gram partials of d / 114 (128 rows) to d / 102 (64) bytes an
+// element, written and read.
+//
+//   d            shared memory, KiB: Gram, chain, O      registers on sm_90a (CUDA 13.0)
+//   up to 64     18.0    36.3    36.0                    96    127     64
+//   65 to 128    36.0   136.5   102.0                   168    167    126
+//
+// A GPU that lets a thread block have less refuses such blocks (8.6 and 8.9: kInternal).
+//
+// Error. To first order, in Frobenius norms, O* being the same polynomial of u in exact arithmetic,
+//
+//   |O - O*| <= kTensorCoreEpsilon A |O*|,      kTensorCoreEpsilon = 2^-23
+//
+// where A depends on the coefficients and on the block's singular values (ErrorFactor of double_step.h):
+// it adds up what a relative change of each matrix of the chain by 1 becomes in O. For quintic5 it is
+// 10^3 on Gaussian blocks twice as wide as tall and up to 10^5 where singular values spread over many
+// decades; for polar_express8 up to 10^7 there, where the bound says little. With SplitDotBound(256) of
+// half_split.h, 2^-15, in place of 2^-23 it holds also if every rounding of a sum goes the same way.
+// Emulated (tensor_core_test) the error is at most a fourth of the bound: 2e-6 on Gaussian blocks twice
+// as wide as tall, 1.4e-5 on square ones, 1e-3 at most on any of seven spectra, with either set: about
+// half of contract mode's, whose chains of roundings are longer.
+// The bits are the same in every run on one kind of GPU; another may have others.
 //
 // No CUDA header is included here.
 #ifndef HEADWISE_KERNELS_MUON_STEP_CUDA_H_

@@ -116,12 +116,16 @@ absl::StatusOr<PlannedStep> Plan(const std::vector<MuonWeight<G>>& weights, Muon
   return PlannedStep{std::move(plan), std::move(table), std::move(scratch), std::move(scalars)};
 }
 
-// The standard form on as many blocks; why there is none, if not.
-absl::StatusOr<GpuStandardForm> MakeStandardForm(const Case& c) {
+// The standard form on as many blocks, run once, since cuBLAS loads its kernels when they are first asked
+// for; why there is none, if not.
+absl::StatusOr<GpuStandardForm> MakeStandardForm(const Case& c, const CudaStream& stream) {
   std::vector<BFloat16> x = Values<BFloat16>(c.Elements(), 4);
   const float scale = 1.0f / std::sqrt(static_cast<float>(c.d * c.n));
   for (BFloat16& v : x) v = Narrow<BFloat16>(scale * Widen(v));
-  return GpuStandardForm::Create(c.blocks, c.d, c.n, x);
+  HW_ASSIGN_OR_RETURN(GpuStandardForm form, GpuStandardForm::Create(c.blocks, c.d, c.n, x));
+  HW_RETURN_IF_ERROR(form.Enqueue(stream.get()));
+  HW_RETURN_IF_ERROR(stream.Synchronize());
+  return form;
 }
 
 template <typename G>
@@ -163,7 +167,7 @@ absl::StatusOr<Json> Measure(const Flags& flags, const Case& c, const char* grad
                                                    span(v), gradient.span(), s);
                           }});
   }
-  const absl::StatusOr<GpuStandardForm> standard_form = MakeStandardForm(c);
+  const absl::StatusOr<GpuStandardForm> standard_form = MakeStandardForm(c, stream);
   if (standard_form.ok()) {
     contenders.push_back(
         {"standard_form", [&](int, CUstream_st* s) { return standard_form->Enqueue(s); }});

@@ -1,5 +1,5 @@
 // How fp32 matrices become fp16 operands of tensor cores without losing fp32's accuracy: the
-// arithmetic of MuonStep's tensor-core mode (docs/muon.md), apart from any kernel.
+// arithmetic of MuonMode::kTensorCore (cuda.h), apart from any kernel.
 //
 // A float x, |x| < 2^15, is split in two halves (fp16 numbers):
 //

@@ -20,9 +20,11 @@
 #include "kernels/adamw/cuda.h"
 #include "kernels/elementwise/cuda.h"
 #include "kernels/emulation/emulation.h"
+#include "kernels/launchers/test_gpu.h"
 #include "kernels/swiglu/cuda.h"
 #include "model/bench/batches.h"
 #include "model/bench/cpu_device.h"
+#include "model/bench/gpu_device.h"
 #include "model/bench/kernel_cases.h"
 #include "model/bench/traffic.h"
 #include "model/config.h"
@@ -436,6 +438,32 @@ TEST(BenchTest, KernelsAreMeasuredAtTheLargestSizeBesideTheirFloors) {
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(measured.size(), StepKernels(plan.config, 20, true).size());
   EXPECT_EQ(measured.count("prepare_qkv.backward"), 1);
+}
+
+// On the host's GPU: every unit and every kernel, from graphs. Times are an emulation's.
+TEST(BenchTest, AGpuMeasuresTheSame) {
+  const std::unique_ptr<Gpu> gpu = CreateTestGpu();
+  const std::unique_ptr<BenchDevice> device =
+      MakeGpuBenchDevice(*gpu, TestLaunchers(), /*product_side=*/32);
+  EXPECT_THAT(device->name(), HasSubstr("cuda: a GPU on the host"));
+  BenchPlan plan = SmallPlan("muse_spark_tiny");
+  plan.unfused = device->has_unfused_qkv();
+  plan.tokens = {kDecodeSteps + 2};
+  std::vector<std::string> units;
+  absl::Status status = MeasureUnits(plan, *device, [&](const UnitResult& r) {
+    units.push_back(r.unit);
+    EXPECT_GT(r.fused.front(), 0) << r.unit;
+    EXPECT_GT(r.floor.front(), 0) << r.unit;
+  });
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_THAT(units, ElementsAre("train", "prefill", "decode"));
+  std::set<std::string> kernels;
+  status = MeasureKernels(plan, *device, [&](const KernelResult& r) {
+    kernels.insert(r.name);
+    EXPECT_GT(r.seconds.front(), 0) << r.name;
+  });
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(kernels.size(), StepKernels(plan.config, plan.tokens.back(), false).size());
 }
 
 // --- report ---

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,19 +13,17 @@
 #include "core/base/check.h"
 #include "core/base/split_mix.h"
 #include "core/base/status_macros.h"
-#include "core/heads/head_blocks.h"
 #include "kernels/adamw/adamw.h"
 #include "kernels/common/thread_pool.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/muon_step/muon_step.h"
 #include "model/bench/batches.h"
+#include "model/bench/decoder_units.h"
+#include "model/bench/muon_work.h"
 #include "model/decoder.h"
-#include "model/kv_cache.h"
 #include "model/storage_pool.h"
 #include "model/train/run_config.h"
-#include "optim/groups.h"
 #include "optim/optimizer.h"
-#include "optim/settings.h"
 
 namespace headwise {
 namespace {
@@ -60,43 +57,12 @@ class CpuModel : public BenchModel {
   }
 
   absl::StatusOr<std::unique_ptr<UnitRunner>> Prefill(std::int64_t tokens) override {
-    HW_ASSIGN_OR_RETURN(const std::shared_ptr<KvCache> cache, decoder_->NewCache(1, tokens));
-    auto prompt = std::make_shared<std::vector<std::vector<std::int32_t>>>(
-        1, RandomTokens(tokens, config_.model().vocab_size(), 3));
-    return std::make_unique<HostRunner>(
-        [cache] {
-          cache->ResetRow(0);
-          return absl::OkStatus();
-        },
-        [this, cache, prompt] {
-          decoder_->Extend(*cache, *prompt, pool_);
-          return absl::OkStatus();
-        });
+    return PrefillRunner(*decoder_, tokens, pool_);
   }
 
   absl::StatusOr<std::unique_ptr<UnitRunner>> Decode(std::int64_t rows,
                                                      std::int64_t context) override {
-    HW_ASSIGN_OR_RETURN(const std::shared_ptr<KvCache> cache, decoder_->NewCache(rows, context));
-    std::vector<std::vector<std::int32_t>> prompts, next;
-    const std::int64_t begin = std::max<std::int64_t>(0, context - kDecodeSteps);
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const auto seed = static_cast<std::uint64_t>(4 + r);
-      prompts.push_back(RandomTokens(begin, config_.model().vocab_size(), seed));
-      next.push_back(RandomTokens(1, config_.model().vocab_size(), ~seed));
-    }
-    bool filled = false;
-    return std::make_unique<HostRunner>(
-        [this, cache, rows, context, prompts = std::move(prompts), filled]() mutable {
-          if (filled && cache->length(0) < context) return absl::OkStatus();
-          for (std::int64_t r = 0; r < rows; ++r) cache->ResetRow(r);
-          decoder_->Extend(*cache, prompts, pool_);
-          filled = true;
-          return absl::OkStatus();
-        },
-        [this, cache, next = std::move(next)] {
-          decoder_->Extend(*cache, next, pool_);
-          return absl::OkStatus();
-        });
+    return DecodeRunner(*decoder_, rows, context, pool_);
   }
 
  private:
@@ -104,17 +70,6 @@ class CpuModel : public BenchModel {
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Optimizer> optimizer_;
   ThreadPool& pool_;
-};
-
-// What a Muon step of a whole model takes.
-struct MuonWork {
-  MuonWork(std::vector<GroupedParameter> groups, OptimizerSettings settings)
-      : groups(std::move(groups)), settings(std::move(settings)) {}
-
-  std::vector<GroupedParameter> groups;  // holds the blocks
-  OptimizerSettings settings;            // holds the coefficients
-  std::vector<Tensor> tensors;
-  std::vector<MuonWeight<float>> weights;
 };
 
 class CpuBenchDevice : public BenchDevice {
@@ -169,6 +124,7 @@ class CpuBenchDevice : public BenchDevice {
   Tensor Zeros(Shape shape, DType dtype) override {
     return Tensor::Zeros(std::move(shape), dtype, Device::kCpu);
   }
+  Tensor ToDevice(const Tensor& host) override { return host; }
 
   std::unique_ptr<UnitRunner> Time(KernelWork work) override {
     const auto done = [](const std::function<void()>& f) {
@@ -207,29 +163,7 @@ class CpuBenchDevice : public BenchDevice {
   }
 
   absl::StatusOr<KernelWork> MuonStep(const RunConfig& config) override {
-    HW_ASSIGN_OR_RETURN(OptimizerSettings settings, ResolveSettings(config.optimizer()));
-    HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> meta,
-                        Decoder::Create(config.model(), {.device = Device::kMeta}));
-    const std::vector<const Parameter*> parameters(meta->parameters().begin(),
-                                                   meta->parameters().end());
-    HW_ASSIGN_OR_RETURN(std::vector<GroupedParameter> groups,
-                        AssignGroups(parameters, settings.granularity, settings.head_group_size));
-    auto work = std::make_shared<MuonWork>(std::move(groups), std::move(settings));
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const std::optional<HeadBlocks>& blocks = work->groups[i].blocks;
-      if (!blocks.has_value()) continue;
-      const std::int64_t width = parameters[i]->value.dim(-1);
-      const Shape shape = {parameters[i]->value.size() / width, width};
-      for (const Tensor& t :
-           {Random(shape, DType::kF32), Zeros(shape, DType::kF32), Random(shape, DType::kF32)}) {
-        work->tensors.push_back(t);
-      }
-      const Tensor* t = &work->tensors.back() - 2;
-      work->weights.push_back({.weight = t[0].Rows<float>(),
-                               .momentum = t[1].Rows<float>(),
-                               .gradient = t[2].Rows<const float>(),
-                               .blocks = &*blocks});
-    }
+    HW_ASSIGN_OR_RETURN(const std::shared_ptr<MuonWork> work, MakeMuonWork(config, *this));
     return KernelWork([work, this] {
       const absl::Status stepped =
           headwise::MuonStep<float>(work->settings.muon, work->weights, pool_);

@@ -44,20 +44,22 @@ class BenchModel {
 
 inline constexpr std::int64_t kDecodeSteps = 16;
 
-// One call of a kernel, on tensors that it keeps. A kernel that fails ends the process.
+// One call of a kernel, on tensors that it keeps. A kernel that fails ends the process. On a GPU the
+// call enqueues it, and may be captured.
 struct KernelWork {
   explicit KernelWork(std::function<void()> run, std::function<void()> prepare = nullptr)
       : run(std::move(run)), prepare(std::move(prepare)) {}
 
   std::function<void()> run;
-  // Before every run, outside of its time: restores operands that it overwrites. May be null.
+  // Before every run, outside of its time: restores operands that it overwrites. May be null. Where
+  // several runs in a row are timed as one, before these.
   std::function<void()> prepare;
 };
 
 class BenchDevice {
  public:
   virtual ~BenchDevice() = default;
-  virtual std::string name() const = 0;      // as --device names it
+  virtual std::string name() const = 0;      // as --device names it, for a GPU with its own
   virtual std::string Describe() const = 0;  // "cpu, 2 threads"
   virtual int threads() const = 0;           // of the host that work on a unit
   virtual double memory_bytes() const = 0;
@@ -72,6 +74,8 @@ class BenchDevice {
   // Small random numbers, of mean 0.
   virtual Tensor Random(Shape shape, DType dtype) = 0;
   virtual Tensor Zeros(Shape shape, DType dtype) = 0;
+  // A tensor on the host where kernels read it.
+  virtual Tensor ToDevice(const Tensor& host) = 0;
   virtual std::unique_ptr<UnitRunner> Time(KernelWork work) = 0;
 
   // Kernels that are no operation. Logits [tokens, vocabulary] and their gradient in `compute`.

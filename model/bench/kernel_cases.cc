@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "core/base/status_macros.h"
 #include "core/rope/rotary_table.h"
 #include "model/bench/traffic.h"
@@ -107,19 +109,36 @@ class Cases {
   std::vector<KernelCase> cases_;
 };
 
+// Numbers where kernels read them: [count] of the tensor's type.
+template <typename T>
+Tensor OnDevice(BenchDevice& device, const T* values, std::int64_t count) {
+  const Tensor host = Tensor::Empty({count}, kDType<T>, Device::kCpu);
+  std::copy_n(values, count, host.data<T>());
+  return device.ToDevice(host);
+}
+
+template <typename T>
+absl::Span<const T> SpanOf(const Tensor& tensor) {
+  return {tensor.data<T>(), static_cast<std::size_t>(tensor.size())};
+}
+
 // What prepare_qkv needs, of the configuration alone.
 struct QkvOperands {
   std::optional<RotaryTable> table;
-  std::vector<std::int64_t> positions;
+  Tensor positions, cos, sin;  // on the device
   std::optional<QkvPreparation> op;
   Tensor packed, q_weight, k_weight, dq_weight, dk_weight;
   ops::Qkv gradients;
 
+  OpContext context(OpContext ctx) const {
+    ctx.rotary = {.cos = cos.data<float>(), .sin = sin.data<float>()};
+    return ctx;
+  }
   ops::QkvArguments arguments(bool unfused) const {
     return {.op = *op,
             .q_weight = q_weight,
             .k_weight = k_weight,
-            .positions = {.values = positions},
+            .positions = {.values = SpanOf<std::int64_t>(positions)},
             .unfused = unfused};
   }
 };
@@ -150,7 +169,12 @@ absl::StatusOr<std::shared_ptr<QkvOperands>> MakeQkv(BenchDevice& device, const 
                                            .pairing = a.rope().pairing() == INTERLEAVED
                                                           ? RotaryPairing::kInterleaved
                                                           : RotaryPairing::kHalf}));
-  for (std::int64_t t = 0; t < tokens; ++t) operands->positions.push_back(t % length);
+  std::vector<std::int64_t> positions;
+  for (std::int64_t t = 0; t < tokens; ++t) positions.push_back(t % length);
+  operands->positions = OnDevice(device, positions.data(), tokens);
+  const std::int64_t angles = length * operands->table->rotary_dim() / 2;
+  operands->cos = OnDevice(device, operands->table->Cos(0), angles);
+  operands->sin = OnDevice(device, operands->table->Sin(0), angles);
   HW_ASSIGN_OR_RETURN(const PackedQkv layout, QkvLayout(a));
   operands->op = QkvPreparation{.layout = layout,
                                 .norm = NormOf(a.head_norm()),
@@ -188,7 +212,9 @@ void Cases::AddQkv(bool unfused, const char* name) {
       unfused ? UnfusedQkvBytes(t) : PrepareQkvBytes(t), 0,
       Op([=](BenchDevice& device, const OpContext& ctx) -> absl::StatusOr<Work> {
         HW_ASSIGN_OR_RETURN(const auto operands, MakeQkv(device, ctx, config, tokens));
-        return Work([=] { ops::PrepareQkv(ctx, operands->arguments(unfused), operands->packed); });
+        return Work([=] {
+          ops::PrepareQkv(operands->context(ctx), operands->arguments(unfused), operands->packed);
+        });
       }),
       memory);
   Add(absl::StrCat(name, ".backward"), layers(),
@@ -197,8 +223,9 @@ void Cases::AddQkv(bool unfused, const char* name) {
         HW_ASSIGN_OR_RETURN(const auto operands, MakeQkv(device, ctx, config, tokens));
         return Work([=] {
           const bool weights = operands->q_weight.defined();
-          ops::PrepareQkvBackward(ctx, operands->arguments(unfused), operands->packed,
-                                  operands->gradients, weights ? &operands->dq_weight : nullptr,
+          ops::PrepareQkvBackward(operands->context(ctx), operands->arguments(unfused),
+                                  operands->packed, operands->gradients,
+                                  weights ? &operands->dq_weight : nullptr,
                                   weights ? &operands->dk_weight : nullptr);
         });
       }),
@@ -210,6 +237,7 @@ void Cases::AddQkv() {
   if (unfused_) AddQkv(true, "unfused_qkv");
 }
 
+// Of sequences of a length, the last one what is left.
 std::vector<AttentionSegment> Segments(std::int64_t tokens, std::int64_t length) {
   std::vector<AttentionSegment> segments;
   for (std::int64_t begin = 0; begin < tokens; begin += length) {
@@ -218,6 +246,20 @@ std::vector<AttentionSegment> Segments(std::int64_t tokens, std::int64_t length)
         {.query_begin = begin, .num_queries = count, .key_begin = begin, .num_keys = count});
   }
   return segments;
+}
+
+constexpr std::int64_t kSegmentWords = sizeof(AttentionSegment) / sizeof(std::int64_t);
+static_assert(sizeof(AttentionSegment) == kSegmentWords * sizeof(std::int64_t));
+
+Tensor OnDevice(BenchDevice& device, const std::vector<AttentionSegment>& segments) {
+  const auto count = static_cast<std::int64_t>(segments.size());
+  const Tensor host = Tensor::Empty({count, kSegmentWords}, DType::kI64, Device::kCpu);
+  std::memcpy(host.raw_data(), segments.data(), static_cast<std::size_t>(host.bytes()));
+  return device.ToDevice(host);
+}
+absl::Span<const AttentionSegment> SegmentsOf(const Tensor& words) {
+  return {static_cast<const AttentionSegment*>(words.raw_data()),
+          static_cast<std::size_t>(words.dim(0))};
 }
 
 // One pair of cases for each window that occurs.
@@ -251,15 +293,19 @@ void Cases::AddAttention() {
     Add(absl::StrCat(name, ".forward"), count, Matrices(2, tokens_, q + kv) + statistics,
         4 * products, Op([=](BenchDevice& device, const OpContext& ctx) -> absl::StatusOr<Work> {
           const ops::Qkv qkv = make_qkv(device, ctx);
-          return Work([=] { ops::Attention(ctx, op, segments, qkv, {}, true); });
+          const Tensor words = OnDevice(device, segments);
+          return Work([=] { ops::Attention(ctx, op, SegmentsOf(words), qkv, {}, true); });
         }));
     Add(absl::StrCat(name, ".backward"), count, Matrices(4, tokens_, q + kv) + statistics,
         10 * products, Op([=](BenchDevice& device, const OpContext& ctx) -> absl::StatusOr<Work> {
           const ops::Qkv qkv = make_qkv(device, ctx);
-          const ops::AttentionOutput saved = ops::Attention(ctx, op, segments, qkv, {}, true);
+          const Tensor words = OnDevice(device, segments);
+          const ops::AttentionOutput saved =
+              ops::Attention(ctx, op, SegmentsOf(words), qkv, {}, true);
           const Tensor d_o = device.Random({tokens, q}, ctx.compute);
-          return Work(
-              [=] { ops::AttentionBackward(ctx, op, segments, qkv, {}, saved, d_o, nullptr); });
+          return Work([=] {
+            ops::AttentionBackward(ctx, op, SegmentsOf(words), qkv, {}, saved, d_o, nullptr);
+          });
         }));
   }
 }
@@ -366,7 +412,10 @@ void Cases::AddResiduals() {
 std::function<void()> Restore(const OpContext& ctx, const std::vector<Tensor>& tensors) {
   std::vector<Tensor> values;
   values.reserve(tensors.size());
-  for (const Tensor& t : tensors) values.push_back(t.Clone());
+  for (const Tensor& t : tensors) {
+    values.push_back(ctx.Empty(t.shape(), t.dtype()));
+    ops::CopyRows(ctx, t, 0, values.back(), 0, t.dim(0));
+  }
   return [=] {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       ops::CopyRows(ctx, values[i], 0, tensors[i], 0, tensors[i].dim(0));
@@ -452,6 +501,13 @@ void Cases::AddLinear(const char* name, std::int64_t n, std::int64_t k, std::int
       }));
 }
 
+// With the offsets where kernels read them.
+ops::ExpertRows OnDevice(BenchDevice& device, ops::ExpertRows rows) {
+  rows.offsets_on_gpu =
+      OnDevice(device, rows.offsets.data(), static_cast<std::int64_t>(rows.offsets.size()));
+  return rows;
+}
+
 // The tokens' choices dealt out evenly.
 void Cases::AddExpertLinear(const char* name, std::int64_t n, std::int64_t k, std::int64_t calls) {
   const MoeConfig& moe = model_.ffn().moe();
@@ -468,20 +524,23 @@ void Cases::AddExpertLinear(const char* name, std::int64_t n, std::int64_t k, st
       Op([=](BenchDevice& device, const OpContext& ctx) -> absl::StatusOr<Work> {
         const Tensor x = device.Random({count, k}, ctx.compute);
         const Tensor w = device.Random({experts, n, k}, ctx.compute);
-        return Work([=] { ops::ExpertLinear(ctx, rows, x, w, {}); });
+        const ops::ExpertRows r = OnDevice(device, rows);
+        return Work([=] { ops::ExpertLinear(ctx, r, x, w, {}); });
       }));
   Add(absl::StrCat(name, ".backward_input"), calls, bytes, flops,
       Op([=](BenchDevice& device, const OpContext& ctx) -> absl::StatusOr<Work> {
         const Tensor dy = device.Random({count, n}, ctx.compute);
         const Tensor w = device.Random({experts, n, k}, ctx.compute);
-        return Work([=] { ops::ExpertLinearBackwardInput(ctx, rows, dy, w); });
+        const ops::ExpertRows r = OnDevice(device, rows);
+        return Work([=] { ops::ExpertLinearBackwardInput(ctx, r, dy, w); });
       }));
   Add(absl::StrCat(name, ".backward_weight"), calls, bytes + experts * n * k * (4 - element_),
       flops, Op([=](BenchDevice& device, const OpContext& ctx) -> absl::StatusOr<Work> {
         const Tensor dy = device.Random({count, n}, ctx.compute);
         const Tensor x = device.Random({count, k}, ctx.compute);
         Tensor dw = device.Zeros({experts, n, k}, DType::kF32);
-        return Work([=]() mutable { ops::ExpertLinearBackwardWeight(ctx, rows, dy, x, dw); });
+        const ops::ExpertRows r = OnDevice(device, rows);
+        return Work([=]() mutable { ops::ExpertLinearBackwardWeight(ctx, r, dy, x, dw); });
       }));
 }
 
@@ -513,15 +572,17 @@ void Cases::AddLinearLayers() {
 
 void Cases::AddEnds() {
   const std::int64_t tokens = tokens_, vocabulary = model_.vocab_size(), n = model_.dim();
-  auto ids = std::make_shared<std::vector<std::int32_t>>();
+  std::vector<std::int32_t> ids;
   for (std::int64_t t = 0; t < tokens; ++t) {
-    ids->push_back(static_cast<std::int32_t>(t * 7919 % vocabulary));
+    ids.push_back(static_cast<std::int32_t>(t * 7919 % vocabulary));
   }
   // Rows of the fp32 table that are looked up; the gradient is of the whole table.
   Add("embedding.forward", 1, tokens * n * (4 + element_), 0,
       Op([=](BenchDevice& device, const OpContext& ctx) -> absl::StatusOr<Work> {
         const Tensor table = device.Random({vocabulary, n}, DType::kF32);
-        return Work([=] { ops::Embedding(ctx, {.ids = *ids}, table); });
+        const Tensor tokens_of_batch = OnDevice(device, ids.data(), tokens);
+        return Work(
+            [=] { ops::Embedding(ctx, {.ids = SpanOf<std::int32_t>(tokens_of_batch)}, table); });
       }),
       4 * vocabulary * n + tokens * n * element_);
   Add("embedding.backward", 1, tokens * n * element_ + 4 * vocabulary * n, 0,
@@ -529,8 +590,11 @@ void Cases::AddEnds() {
         const Tensor table = device.Random({vocabulary, n}, DType::kF32);
         const Tensor dout = device.Random({tokens, n}, ctx.compute);
         Tensor dtable = device.Zeros({vocabulary, n}, DType::kF32);
-        return Work(
-            [=]() mutable { ops::EmbeddingBackward(ctx, {.ids = *ids}, table, dout, dtable); });
+        const Tensor tokens_of_batch = OnDevice(device, ids.data(), tokens);
+        return Work([=]() mutable {
+          ops::EmbeddingBackward(ctx, {.ids = SpanOf<std::int32_t>(tokens_of_batch)}, table, dout,
+                                 dtable);
+        });
       }),
       8 * vocabulary * n + tokens * n * element_);
   const LogitTransform transform = {.multiplier = model_.logit_multiplier(),

@@ -10,6 +10,7 @@
 #include "core/base/status_macros.h"
 #include "model/bench/bench.h"
 #include "model/bench/cpu_device.h"
+#include "model/bench/gpu_device.h"
 #include "model/bench/report.h"
 #include "model/cli/commands.h"
 #include "model/cli/config_source.h"
@@ -39,11 +40,14 @@ struct BenchFlags {
   int threads = 0;
 };
 
-absl::StatusOr<std::unique_ptr<BenchDevice>> MakeDevice(const BenchFlags& flags) {
-  HW_ASSIGN_OR_RETURN(const Kernels kernels, KernelsOfDevice(flags.device));
-  if (kernels == Kernels::kCudaEmulated) {
+// On `opened`, which must outlive it.
+absl::StatusOr<std::unique_ptr<BenchDevice>> MakeDevice(const BenchFlags& flags,
+                                                        const CommandDevice& opened) {
+  if (opened.on_gpu()) return MakeGpuBenchDevice(*opened.opened.gpu, *opened.opened.launchers);
+  if (opened.kernels == Kernels::kCudaEmulated) {
     return absl::UnimplementedError(
-        "--device cuda-emulated: expected cpu, for the time of an emulated kernel says nothing "
+        "--device cuda-emulated: expected cpu or cuda, for the time of an emulated kernel says "
+        "nothing "
         "about a GPU's; the bytes it moves are counted by the kernels' tests");
   }
   return MakeCpuBenchDevice(flags.threads > 0 ? flags.threads : DefaultThreads());
@@ -77,7 +81,8 @@ void PrintStart(std::FILE* out, const BenchPlan& plan, const BenchDevice& device
 }
 
 absl::Status Bench(const BenchFlags& flags) {
-  HW_ASSIGN_OR_RETURN(const std::unique_ptr<BenchDevice> device, MakeDevice(flags));
+  HW_ASSIGN_OR_RETURN(const CommandDevice opened, OpenDevice(flags.device));
+  HW_ASSIGN_OR_RETURN(const std::unique_ptr<BenchDevice> device, MakeDevice(flags, opened));
   BenchPlan plan;
   HW_ASSIGN_OR_RETURN(plan.config, WantedConfig(flags));
   HW_ASSIGN_OR_RETURN(plan.tokens, ParseTokens(flags.tokens));

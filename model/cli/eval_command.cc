@@ -16,6 +16,7 @@
 #include "model/cli/commands.h"
 #include "model/cli/device.h"
 #include "model/cli/model_flags.h"
+#include "model/cli/run_model.h"
 #include "model/cli/window_logits.h"
 #include "model/decoder.h"
 #include "model/report/progress.h"
@@ -73,7 +74,7 @@ EvalResult Evaluate(const TokenFile& tokens, std::int64_t sequence, std::int64_t
 }
 
 absl::Status RunEval(const EvalFlags& flags) {
-  HW_ASSIGN_OR_RETURN(const Kernels kernels, KernelsOfDevice(flags.device));
+  HW_ASSIGN_OR_RETURN(const CommandDevice device, OpenDevice(flags.device));
   if (flags.text.empty()) {
     return absl::InvalidArgumentError("--text: expected a file, found none");
   }
@@ -100,13 +101,14 @@ absl::Status RunEval(const EvalFlags& flags) {
     return absl::OutOfRangeError(
         absl::StrCat(flags.text, ": expected at least 2 tokens, found ", tokens.size()));
   }
-  DecoderOptions options = DecoderOptionsOf(config.training());
-  options.kernels = kernels;
-  HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
-                      Decoder::Create(config.model(), options));
-  HW_RETURN_IF_ERROR(source.LoadWeights(config.model(), decoder->parameters()));
+  const std::int64_t window = std::min(sequence, tokens.size());
   ThreadPool pool(flags.threads > 0 ? flags.threads : DefaultThreads());
-  decoder->WeightsChanged(pool);
+  HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
+                      MakeDecoder(source, config, device,
+                                  {.loss_tokens = window,
+                                   .cache_tokens = flags.logits.empty() ? 0 : window,
+                                   .prompt_tokens = 1},
+                                  pool));
   for (const std::string& broken : source.rejected()) {
     std::fprintf(stderr, "warning: skipped %s\n", broken.c_str());
   }
@@ -131,7 +133,6 @@ absl::Status RunEval(const EvalFlags& flags) {
       result.targets, sequence, loss, std::exp(loss), bytes ? "bits/byte" : "bits/token",
       loss / std::log(2.0), FormatCount(static_cast<double>(result.tokens) / result.seconds));
   if (flags.logits.empty()) return absl::OkStatus();
-  const std::int64_t window = std::min(sequence, tokens.size());
   HW_RETURN_IF_ERROR(WriteWindowLogits(tokens, window, *decoder, pool, flags.logits));
   absl::PrintF("logits      %s: of the first %d tokens\n", flags.logits, window);
   return absl::OkStatus();

@@ -13,6 +13,7 @@
 #include "model/cli/device.h"
 #include "model/cli/model_flags.h"
 #include "model/cli/paths.h"
+#include "model/cli/run_model.h"
 #include "model/generate/generate.h"
 #include "model/report/progress.h"
 #include "model/train/run_config.h"
@@ -32,7 +33,7 @@ struct GenerateFlags {
 };
 
 absl::Status RunGenerate(GenerateFlags flags) {
-  HW_ASSIGN_OR_RETURN(const Kernels kernels, KernelsOfDevice(flags.device));
+  HW_ASSIGN_OR_RETURN(const CommandDevice device, OpenDevice(flags.device));
   HW_RETURN_IF_ERROR(ValidateSamplerOptions(flags.options.sampler));
   if (flags.run.empty() && flags.hf.empty()) {
     HW_ASSIGN_OR_RETURN(flags.run, NewestRunDirectory());
@@ -52,18 +53,20 @@ absl::Status RunGenerate(GenerateFlags flags) {
   HW_ASSIGN_OR_RETURN(
       flags.options.prompt,
       EncodePrompt(config, flags.has_prompt ? flags.prompt : DefaultPrompt(config)));
-  DecoderOptions decoder_options = DecoderOptionsOf(config.training());
-  decoder_options.kernels = kernels;
-  HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
-                      Decoder::Create(config.model(), decoder_options));
-  HW_RETURN_IF_ERROR(source.LoadWeights(config.model(), decoder->parameters()));
+  HW_RETURN_IF_ERROR(CheckGenerateOptions(config.model(), flags.options));
   ThreadPool pool(flags.threads > 0 ? flags.threads : DefaultThreads());
-  decoder->WeightsChanged(pool);
+  const auto prompt_tokens = static_cast<std::int64_t>(flags.options.prompt.size());
+  HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
+                      MakeDecoder(source, config, device,
+                                  {.cache_tokens = prompt_tokens + flags.options.max_tokens,
+                                   .prompt_tokens = prompt_tokens},
+                                  pool));
 
   for (const std::string& broken : source.rejected()) {
     std::fprintf(stderr, "warning: skipped %s\n", broken.c_str());
   }
   std::fprintf(stderr, "%s\n", source.Describe().c_str());
+  if (device.on_gpu()) std::fprintf(stderr, "on %s\n", device.opened.gpu->Describe().c_str());
   if (source.folder() != nullptr) {
     std::fprintf(stderr, "prompt and output are %s\n",
                  config.data().format() == BYTES
@@ -83,6 +86,12 @@ absl::Status RunGenerate(GenerateFlags flags) {
                rate(report.prompt_tokens, report.prefill_seconds).c_str(),
                static_cast<int>(report.new_tokens),
                rate(report.new_tokens - 1, report.decode_seconds).c_str());
+  if (device.on_gpu()) {
+    std::fprintf(stderr, "decode: %s\n",
+                 report.graph_kernels > 0
+                     ? absl::StrCat("1 graph of ", report.graph_kernels, " kernels").c_str()
+                     : "no graph");
+  }
   return absl::OkStatus();
 }
 

@@ -117,12 +117,10 @@ std::string DefaultPrompt(const RunConfig& config) {
   return config.data().format() == BYTES ? "And it came to pass " : "0";
 }
 
-absl::StatusOr<GenerateReport> Generate(Decoder& decoder, const DataConfig& data,
-                                        const GenerateOptions& options, std::FILE* out,
-                                        ThreadPool& pool) {
+absl::Status CheckGenerateOptions(const ModelConfig& model, const GenerateOptions& options) {
   HW_RETURN_IF_ERROR(ValidateSamplerOptions(options.sampler));
   const std::int64_t prompt_tokens = static_cast<std::int64_t>(options.prompt.size());
-  const std::int64_t room = decoder.config().max_sequence_length();
+  const std::int64_t room = model.max_sequence_length();
   if (options.prompt.empty() || prompt_tokens > room) {
     return absl::InvalidArgumentError(absl::StrCat("--prompt: expected 1 to ", room,
                                                    " tokens (model.max_sequence_length), found ",
@@ -134,6 +132,14 @@ absl::StatusOr<GenerateReport> Generate(Decoder& decoder, const DataConfig& data
                      options.max_tokens, " new ones do not fit model.max_sequence_length = ", room,
                      "; try --max-tokens ", std::max<std::int64_t>(0, room - prompt_tokens)));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GenerateReport> Generate(Decoder& decoder, const DataConfig& data,
+                                        const GenerateOptions& options, std::FILE* out,
+                                        ThreadPool& pool) {
+  HW_RETURN_IF_ERROR(CheckGenerateOptions(decoder.config(), options));
+  const std::int64_t prompt_tokens = static_cast<std::int64_t>(options.prompt.size());
   HW_ASSIGN_OR_RETURN(const std::unique_ptr<KvCache> cache,
                       decoder.NewCache(1, prompt_tokens + options.max_tokens));
   GenerateReport report;
@@ -150,6 +156,7 @@ absl::StatusOr<GenerateReport> Generate(Decoder& decoder, const DataConfig& data
     const auto start = Clock::now();
     const Tensor logits = decoder.Extend(*cache, absl::MakeConstSpan(&next, 1), pool);
     (report.new_tokens == 0 ? report.prefill_seconds : report.decode_seconds) += Seconds(start);
+    if (cache->decode_graph() != nullptr) report.graph_kernels = cache->decode_graph()->kernels();
     absl::StatusOr<std::int32_t> token = sampler.Draw(
         absl::MakeConstSpan(logits.data<float>(), static_cast<std::size_t>(logits.size())));
     if (!token.ok()) {

@@ -28,6 +28,8 @@ struct GenerateReport {
   std::int64_t new_tokens = 0;  // drawn
   double prefill_seconds = 0;
   double decode_seconds = 0;  // of the tokens after the first
+  // On a GPU: of the graph that decoding replayed; 0 if there was no decoding.
+  int graph_kernels = 0;
 };
 
 // A prompt as the model's tokens: bytes for a byte model; ids separated by commas or spaces
@@ -42,9 +44,13 @@ std::string DecodeToken(const DataConfig& data, std::int32_t token);
 // What the model is asked to continue when the user gives no prompt.
 std::string DefaultPrompt(const RunConfig& config);
 
+// kInvalidArgument for a sampler that cannot be, or a prompt and new tokens that do not fit
+// model.max_sequence_length.
+absl::Status CheckGenerateOptions(const ModelConfig& model, const GenerateOptions& options);
+
 // Writes the prompt and its continuation to `out` as they come; a control character other than
-// newline and tab is written as "\x1b". kInvalidArgument if prompt and new tokens do not fit
-// model.max_sequence_length; kAborted if the logits are not numbers.
+// newline and tab is written as "\x1b". Errors of CheckGenerateOptions; on a GPU kResourceExhausted
+// if there is no room for the cache; kAborted if the logits are not numbers.
 absl::StatusOr<GenerateReport> Generate(Decoder& decoder, const DataConfig& data,
                                         const GenerateOptions& options, std::FILE* out,
                                         ThreadPool& pool);

@@ -5,8 +5,10 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "model/report/progress.h"
 
 namespace headwise {
 
@@ -16,6 +18,14 @@ BlockAllocator BlocksOf(Gpu& gpu) {
     HW_CHECK(block.ok()) << block.status();
     return *std::move(block);
   };
+}
+
+absl::Status CheckFreeMemory(Gpu& gpu, const std::string& what, std::int64_t bytes) {
+  HW_ASSIGN_OR_RETURN(const std::int64_t free, gpu.FreeMemory());
+  if (bytes <= free) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("memory: ", what, " needs ", FormatBytes(static_cast<double>(bytes)), ", found ",
+                   FormatBytes(static_cast<double>(free)), " free on ", gpu.Describe()));
 }
 
 Tensor EmptyOnGpu(Gpu& gpu, Shape shape, DType dtype) {

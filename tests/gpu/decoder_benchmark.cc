@@ -12,7 +12,7 @@
 //   launches  kernels of one pass
 //
 // 4,096 and 8,192 tokens (--quick: 4,096), activations in bf16. A size that does not fit into the
-// memory is left out, as is what has not begun --seconds (60) after the start, and the row says so.
+// memory is left out, as is what has not begun --seconds (45) after the start, and the row says so.
 // --json writes all of it. Exits 1 on an error, 3 if there is no GPU.
 #include <algorithm>
 #include <chrono>

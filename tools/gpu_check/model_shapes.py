@@ -1,6 +1,8 @@
 """The models that torch_bench.py makes in PyTorch, as their presets (model/presets) describe them; no PyTorch in here.
 
-    SHAPES["muse_17m"], SHAPES["spark_unit"]
+    SHAPES["muse_17m"], SHAPES["muse_spark"]
+
+muse_spark is four of its layers.
 """
 
 import dataclasses
@@ -63,12 +65,12 @@ MUSE_SPARK = Shape(vocab_size=202048, dim=8192, num_layers=62, num_query_heads=1
                    router_multiplier=0.1767766952966369, logit_multiplier=0.1767766952966369, logit_cap=20.0)
 
 # What of Muse Spark fits on one GPU with its optimizer's state; three layers that slide and one that does not:
-#   --preset muse_spark --set model.num_layers=4 --set model.vocab_size=16384 --set model.ffn.moe.num_experts=16
+#   muse bench --preset muse_spark --layers 4 --set model.ffn.moe.num_experts=8 --set model.vocab_size=16384
 SPARK_UNIT = dataclasses.replace(MUSE_SPARK, num_layers=4, vocab_size=16384,
-                                 experts=dataclasses.replace(MUSE_SPARK.experts, count=16))
+                                 experts=dataclasses.replace(MUSE_SPARK.experts, count=8))
 
 # The same parts for a test on a CPU.
 SPARK_TINY = dataclasses.replace(SPARK_UNIT, vocab_size=64, dim=64, num_query_heads=8, num_kv_heads=2, head_dim=8,
                                  experts=Experts(count=4, chosen=2, width=32, hidden=24), window_pattern=(5, 5, 5, 0))
 
-SHAPES = {"muse_17m": MUSE_17M, "spark_unit": SPARK_UNIT, "spark_tiny": SPARK_TINY}
+SHAPES = {"muse_17m": MUSE_17M, "muse_spark": SPARK_UNIT, "tiny": SPARK_TINY}

@@ -3,19 +3,20 @@
 
     torch_bench.py --rows FILE [--quick] [--seconds S] [--device cpu] [--tiny]
 
-Appends a row for each measurement to FILE, a JSON object a line, in the form that report.py merges with Headwise's own
-(docs/cuda.md):
+Appends a row for each measurement to FILE, a JSON object a line, in the form of muse bench --json (docs/performance.md), with "mode"
+to tell PyTorch's ways apart. report.py sets rows of the same work side by side.
 
-    {"name": "train/muse_17m", "implementation": "PyTorch", "mode": "compile, AdamW", "value": 812000.0, "unit": "tokens/s", ...}
+    {"name": "train/PyTorch/rate", "unit": "tokens/s", "value": 812000.0, "tokens": 8192, "rows": 1, "preset": "muse_17m",
+     "layers": 6, "dtype": "BF16", "device": "cuda", "mode": "compile, AdamW"}
+    {"name": "adamw/PyTorch/time", "unit": "us", "value": 612.0, "size": "160x64x8192", "device": "cuda", "mode": "fused"}
 
-    muon_step/BxDxN    us of a step on B blocks [D, N], fp32: torch.optim.Muon, a parameter a block; and the same step, its products
-                       in bf16 as there, on one stack of the blocks ("batched")
-    adamw/BxDxN        us of a step of torch.optim.AdamW, fused, on as many elements, fp32
-    train/muse_17m     tokens/s of whole steps, 16 x 512 tokens: forward, backward, clipping, optimizer; fp32 weights, bf16 autocast.
-                       Muon takes the layers' matrices, whole, and AdamW (fused) the rest; or AdamW takes all
-    train/spark_unit, prefill/spark_unit, decode/spark_unit
-                       tokens/s of a model of four layers of Muse Spark (model_shapes.py): 1 x 4096 tokens; one more token for each
-                       of 16 sequences of 4,096. Weights are fp32 with autocast in training, bf16 otherwise; AdamW
+    muon_step, adamw   a step on as many blocks [64, 8192] or [128, 4096], fp32: torch.optim.Muon, a parameter a block; the same step,
+                       its products in bf16 as there, on one stack of the blocks ("batched"); torch.optim.AdamW, fused
+    train, muse_17m    whole steps of 16 x 512 tokens: forward, backward, clipping, optimizer; fp32 weights, bf16 autocast. Muon takes
+                       the layers' matrices, whole, and AdamW (fused) the rest; or AdamW takes all
+    train, prefill, decode, muse_spark
+                       four layers of it (model_shapes.py): 1 x 4,096 tokens; one more token for each of 16 rows of 4,096.
+                       fp32 weights with autocast in training, bf16 otherwise; AdamW
 
 each eager, and compiled by torch.compile. A measurement that fails, or has not begun --seconds after the start, is a row with
 "skipped" in place of a value. --tiny takes sizes for a test of this program. Exits 0, or 3 if PyTorch sees no GPU.
@@ -45,9 +46,10 @@ class Bench:
         self.seconds_each = 0.3 if quick else 1.0
         self.deadline = time.monotonic() + seconds
 
-    def add(self, name, mode, unit, measure, **more):
+    def add(self, work, mode, unit, measure, **more):
         """measure() returns the value, and may raise; `more` are further fields of the row."""
-        row = {"name": name, "implementation": "PyTorch", "mode": mode, "unit": unit} | more
+        figure = "rate" if unit == "tokens/s" else "time"
+        row = {"name": f"{work}/PyTorch/{figure}", "unit": unit} | more | {"device": self.device.type, "mode": mode}
         if time.monotonic() > self.deadline:
             row["skipped"] = "out of time"
         else:
@@ -59,8 +61,8 @@ class Bench:
                 row["skipped"] = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
-        figure = f"{row['value']:14.1f} {unit}" if "value" in row else f"skipped: {row['skipped']}"
-        print(f"{name:<24} {mode:<16} {figure}", flush=True)
+        value = f"{row['value']:14.1f} {unit}" if "value" in row else f"skipped: {row['skipped']}"
+        print(f"{work:<10} {more.get('preset') or more['size']:<14} {mode:<16} {value}", flush=True)
 
     def synchronize(self):
         if self.device.type == "cuda":
@@ -120,7 +122,7 @@ def batched_muon_step(weight, momentum, gradient):
 
 def bench_optimizers(bench, sizes):
     for blocks, d, n in sizes:
-        name = f"{blocks}x{d}x{n}"
+        size = f"{blocks}x{d}x{n}"
 
         def values(shape=(blocks, d, n)):
             return torch.randn(shape, device=bench.device)
@@ -136,13 +138,13 @@ def bench_optimizers(bench, sizes):
             arguments = values(), torch.zeros_like(values()), values()
             return bench.seconds_of(lambda: step(*arguments)) * 1e6
 
-        bench.add("muon_step/" + name, "torch.optim.Muon", "us", lambda run=run_class: run(muon, True))
+        bench.add("muon_step", "torch.optim.Muon", "us", lambda run=run_class: run(muon, True), size=size)
         bench.free()
         for compiled in (False, True):
-            bench.add("muon_step/" + name, "batched, compile" if compiled else "batched", "us",
-                      lambda run=run_batched, compiled=compiled: run(compiled))
+            bench.add("muon_step", "batched, compile" if compiled else "batched", "us",
+                      lambda run=run_batched, compiled=compiled: run(compiled), size=size)
             bench.free()
-        bench.add("adamw/" + name, "fused", "us", lambda run=run_class: run(adamw, False))
+        bench.add("adamw", "fused", "us", lambda run=run_class: run(adamw, False), size=size)
         bench.free()
 
 
@@ -178,7 +180,12 @@ def training_step(bench, model, batch, length, compiled, use_muon):
     return step
 
 
-def bench_training(bench, name, shape, batch, length, optimizers):
+def fields(preset, shape, tokens, rows):
+    """Of a row, as muse bench names them."""
+    return {"tokens": tokens, "rows": rows, "preset": preset, "layers": SHAPES[shape].num_layers, "dtype": "BF16"}
+
+
+def bench_training(bench, preset, shape, batch, length, optimizers):
     for compiled in (False, True):
         for use_muon in optimizers:
 
@@ -187,11 +194,11 @@ def bench_training(bench, name, shape, batch, length, optimizers):
                 return batch * length / bench.seconds_of(step)
 
             mode = ("compile, " if compiled else "eager, ") + ("Muon" if use_muon else "AdamW")
-            bench.add("train/" + name, mode, "tokens/s", measure, batch=batch, sequence=length)
+            bench.add("train", mode, "tokens/s", measure, **fields(preset, shape, batch * length, 1))
             bench.free()
 
 
-def bench_inference(bench, name, shape, length, decoding):
+def bench_inference(bench, preset, shape, length, decoding):
     """Prefill of one sequence; the last token of `decoding` of them."""
     def prefill(model, compiled):
         tokens = torch.randint(model.shape.vocab_size, (1, length), device=bench.device)
@@ -209,14 +216,14 @@ def bench_inference(bench, name, shape, length, decoding):
             run = torch.compile(run, dynamic=False, mode="reduce-overhead")
         return decoding / bench.seconds_of(lambda: run(tokens, cache, context, length - 1))
 
-    for kind, run, batch in (("prefill", prefill, 1), ("decode", decode, decoding)):
+    for work, run, rows in (("prefill", prefill, 1), ("decode", decode, decoding)):
         for compiled in (False, True):
 
             def measure(run=run, compiled=compiled):
                 with torch.no_grad():
                     return run(make_model(bench, shape).bfloat16(), compiled)
 
-            bench.add(f"{kind}/{name}", "compile" if compiled else "eager", "tokens/s", measure, batch=batch, sequence=length)
+            bench.add(work, "compile" if compiled else "eager", "tokens/s", measure, **fields(preset, shape, length, rows))
             bench.free()
 
 
@@ -236,14 +243,14 @@ def main():
     bench = Bench(options.rows, options.device, options.quick or options.tiny, options.seconds)
     if options.tiny:
         bench_optimizers(bench, [(3, 4, 8)])
-        bench_training(bench, "spark_unit", "spark_tiny", 2, 16, (False, True))
-        bench_inference(bench, "spark_unit", "spark_tiny", 16, 2)
+        bench_training(bench, "muse_spark", "tiny", 2, 16, (False, True))
+        bench_inference(bench, "muse_spark", "tiny", 16, 2)
         return 0
     bench_optimizers(bench, [(160, 64, 8192)] if options.quick else [(160, 64, 8192), (48, 128, 4096)])
     bench_training(bench, "muse_17m", "muse_17m", 16, 512, (False,) if options.quick else (True, False))
     if not options.quick:
-        bench_training(bench, "spark_unit", "spark_unit", 1, 4096, (False,))
-        bench_inference(bench, "spark_unit", "spark_unit", 4096, 16)
+        bench_training(bench, "muse_spark", "muse_spark", 1, 4096, (False,))
+        bench_inference(bench, "muse_spark", "muse_spark", 4096, 16)
     return 0
 
 

@@ -21,7 +21,7 @@ namespace headwise {
 struct GpuBenchmarkFlags {
   bool quick = false;      // fewer sizes, shorter
   bool tiny = false;       // sizes for a test of the program; the times mean nothing
-  double seconds = 60;     // what has not begun by then is left out, where a benchmark has an order
+  double seconds = 45;     // what has not begun by then is left out, where a benchmark has an order
   std::string json, dump;  // a file, an existing directory; empty: none
 };
 

@@ -3,7 +3,8 @@
 // from gradient and momentum, and the new momentum is stored.
 //
 // A warp has 16 rows and all columns of O, or, of up to 64 rows, half of them. X lies in shared memory
-// by columns, and O, by rows, takes its place.
+// by columns, and O, by rows, takes its place. Shared memory, and registers on sm_90a (CUDA 13.0): 36.0
+// KiB, 64 for up to 64 rows; 102.0 KiB, 126 for up to 128.
 #ifndef HEADWISE_KERNELS_MUON_STEP_CUDA_TENSOR_APPLY_CUH_
 #define HEADWISE_KERNELS_MUON_STEP_CUDA_TENSOR_APPLY_CUH_
 

@@ -4,7 +4,8 @@
 //
 // R, Q and W are in fp32 registers, each thread's elements of its tiles; shared memory has the two
 // matrices of the next product as pairs of halves, each scaled by the power of two of its largest
-// element. Q leaves as such pairs, in words of a high and a low half.
+// element. Q leaves as such pairs, in words of a high and a low half. Shared memory, and registers on
+// sm_90a (CUDA 13.0): 36.3 KiB, 127 for up to 64 rows; 136.5 KiB, 167 for up to 128.
 #ifndef HEADWISE_KERNELS_MUON_STEP_CUDA_TENSOR_CHAIN_CUH_
 #define HEADWISE_KERNELS_MUON_STEP_CUDA_TENSOR_CHAIN_CUH_
 
