@@ -50,7 +50,7 @@
 //
 //   d            shared memory, KiB: Gram, chain, O      registers on sm_90a (CUDA 13.0)
 //   up to 64     18.0    36.3    36.0                    96    127     64
-//   65 to 128    36.0   136.5   102.0                   167    167    126
+//   65 to 128    36.0   136.5   102.0                   168    167    126
 //
 // A GPU that lets a thread block have less refuses such blocks (8.6 and 8.9: kInternal).
 //

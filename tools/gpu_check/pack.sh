@@ -2,24 +2,22 @@
 # Packs all tests and benchmarks that need a GPU, run.sh and PyTorch's side into one archive for a machine with a GPU, where there
 # need be no Bazel, no toolkit and no network.
 #
-#   tools/gpu_check/pack.sh [ARCHIVE]       default: gpu_check.tar.gz
-#   tar xzf gpu_check.tar.gz && gpu_check/run.sh
+#   tools/gpu_check/pack.sh [ARCHIVE]       default: gpu_check.tar.xz
+#   tar xJf gpu_check.tar.xz && gpu_check/run.sh       without xz: python3 -m tarfile -e gpu_check.tar.xz
 #
 # The programs run on any x86-64 CPU with AVX2 and need nothing but glibc, libstdc++ and the GPU's driver, which is checked; a few
-# libraries are packed beside them. Those with matrix products on the GPU also need cuBLAS, which is half a gigabyte: run.sh looks for
-# it. //model:muse_cuda is packed where there is such a target. BAZEL names the command.
+# libraries are packed beside them. Those with matrix products on the GPU open cuBLAS, which is half a gigabyte: run.sh looks for it. //model:muse_cuda is packed where there is such a target. BAZEL names the command.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 read -ra bazel <<<"${BAZEL:-bazel}"
 readonly CONFIG=(--config=bundle)
 readonly MOST_BYTES=$((60 * 1024 * 1024))
 # What a program may load. CUDA's driver, libcuda.so.1, is opened at run time.
-readonly CUBLAS='libcublas|libcublasLt'
 # What is packed, in lib.
 readonly PACKED='libdnnl|libgomp|libOpenCL|libprotobuf|libz'
 readonly LIBRARIES='linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s'
 
-archive=$(realpath -m "${1:-gpu_check.tar.gz}")
+archive=$(realpath -m "${1:-gpu_check.tar.xz}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bundle=$work/gpu_check
@@ -42,9 +40,9 @@ add() {
   program=$bundle/$1/${path//\//_}
   cp "$bin/$path" "$program"
   chmod 755 "$program"
-  others=$(ldd "$program" | awk '{print $1}' | grep -vE "^(/lib64/)?($LIBRARIES|$CUBLAS|$PACKED)\.so" || true)
+  others=$(ldd "$program" | awk '{print $1}' | grep -vE "^(/lib64/)?($LIBRARIES|$PACKED)\.so" || true)
   [[ -z $others ]] || { echo "pack: $2 needs $others, which a GPU machine need not have" >&2 && exit 1; }
-  ldd "$program" | awk '{print $3}' | grep -E "/($PACKED)\.so" | while read -r library; do cp -Lu "$library" "$bundle/lib"; done
+  ldd "$program" | awk -v packed="/($PACKED)[.]so" '$3 ~ packed {print $3}' | xargs -r cp -Lu -t "$bundle/lib"
 }
 for label in "${tests[@]}"; do add tests "$label"; done
 for label in "${benchmarks[@]}"; do add benchmarks "$label"; done
@@ -55,7 +53,8 @@ commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
 printf '{"commit": "%s", "needs": "%s", "packed": "%s"}\n' "$commit" "${glibc/_/ }" "$(date -u +%FT%TZ)" >"$bundle/manifest.json"
 cp tools/gpu_check/{run.sh,report.py,torch_compare.py,torch_bench.py,torch_models.py,model_shapes.py} "$bundle"
 
-tar -C "$work" --owner=0 --group=0 -czf "$work/archive" gpu_check
+# Most programs hold the same kernels: a dictionary of their size stores them once.
+tar -C "$work" --owner=0 --group=0 -cf - gpu_check | xz --lzma2=preset=1,dict=256MiB >"$work/archive"
 bytes=$(stat -c %s "$work/archive")
 ((bytes <= MOST_BYTES)) || { echo "pack: the archive has $bytes bytes, expected at most $MOST_BYTES" >&2 && exit 1; }
 mv "$work/archive" "$archive"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What gpu_benchmark writes is what report.py and torch_compare.py read: the benchmark, on emulated kernels, then the report of
-# it. Where PyTorch is there (CI has none), also that PyTorch's results on the CPU are as close as they should be.
+# it. Where PyTorch is there (CI has none), also that PyTorch's results on the CPU are as close as they should be, and that its
+# optimizers and models run.
 # Arguments: the benchmark of prepare_qkv, that of muon_step, the folder of the scripts.
 set -euo pipefail
 work=$(mktemp -d)
@@ -26,6 +27,11 @@ for dump in {rope,nope}.{after_weight,only_at_end}; do
 done
 if python3 -c 'import torch' 2>/dev/null; then
   python3 -B "$3/torch_compare.py" --dump "$work/dump" --device cpu || fail "PyTorch is too far away"
+  python3 -B "$3/torch_bench.py" --tiny --device cpu --seconds 20 --rows "$work/rows.jsonl"
+  python3 -B "$3/report.py" "$work/manifest.json" "$work" | tee "$work/table"
+  grep -qE "^muon_step 3x4x8 +PyTorch batched +[0-9.]+ us" "$work/table" || fail "no row of PyTorch's Muon step"
+  grep -qE "^train muse_spark, 4 layers, 32 tokens +PyTorch eager, AdamW +([0-9.]+ tokens/s|skipped: out of time)" "$work/table" ||
+    fail "no row of PyTorch's training"
 else
-  echo "no PyTorch here: torch_compare.py was not run"
+  echo "no PyTorch here: torch_compare.py and torch_bench.py were not run"
 fi

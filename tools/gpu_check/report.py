@@ -130,7 +130,8 @@ def decoder_table(benchmark):
 
 
 # By the middle of a row's name.
-_CONTENDERS = {"fused": "Headwise", "unfused": "Headwise, unfused QKV", "PyTorch": "PyTorch"}
+_CONTENDERS = {"fused": "Headwise", "unfused": "Headwise, unfused QKV", "tensor_core": "Headwise, tensor cores",
+               "PyTorch": "PyTorch"}
 
 
 def benchmark_rows(benchmarks):
@@ -140,6 +141,8 @@ def benchmark_rows(benchmarks):
     def add(work, size, case):
         if "skipped" not in case:
             rows.append({"name": f"{work}/fused/time", "unit": "us", "value": case["median_us"], "size": size})
+        if "tensor_core" in case:
+            rows.append({"name": f"{work}/tensor_core/time", "unit": "us", "value": case["tensor_core"]["median_us"], "size": size})
 
     for benchmark in benchmarks.values():
         for case in benchmark.get("cases", []):
@@ -176,22 +179,22 @@ def rows_table(rows):
             works.setdefault(found[0], []).append((found[1], row))
     if not works:
         return []
-    lines = [f"{'work':<44} {'by':<28} {'':>12} {'':<8} {'x':>6}"]
+    lines = [f"{'work':<50} {'by':<28} {'':>12} {'':<8} {'x':>6}"]
     for what, contenders in works.items():
         ours = next((row["value"] for by, row in contenders if by == "Headwise" and "value" in row), None)
         contenders.sort(key=lambda contender: not contender[0].startswith("Headwise"))
         if ours is None:
-            lines.append(f"{what:<44} Headwise: not present")
+            lines.append(f"{what:<50} Headwise: not present")
         for by, row in contenders:
             if "value" not in row:
-                lines.append(f"{what:<44} {by:<28} skipped: {row.get('skipped', 'no value')}")
+                lines.append(f"{what:<50} {by:<28} skipped: {row.get('skipped', 'no value')}")
                 continue
             value = row["value"]
             faster = "" if ours is None or by == "Headwise" or not value or not ours else (
                 f"{(ours / value if row['unit'] == 'tokens/s' else value / ours):.2f}")
-            lines.append(f"{what:<44} {by:<28} {value:>12.1f} {row['unit']:<8} {faster:>6}".rstrip())
+            lines.append(f"{what:<50} {by:<28} {value:>12.1f} {row['unit']:<8} {faster:>6}".rstrip())
         if not any(by.startswith("PyTorch") for by, _ in contenders):
-            lines.append(f"{what:<44} PyTorch: not present")
+            lines.append(f"{what:<50} PyTorch: not present")
     return lines
 
 

@@ -27,9 +27,36 @@ _MUON = {
     "device": {"name": "Made-up GPU"},
     "cases": [
         {"blocks": 160, "d": 64, "n": 8192, "gradients": "fp32", "median_us": 812.5, "flops_per_second": 2.8e13,
-         "bytes_per_second": 2.9e12, "share_of_copy": 0.7, "launches": 3},
+         "bytes_per_second": 2.9e12, "share_of_copy": 0.7, "launches": 3,
+         "tensor_core": {"median_us": 650.0}},
     ],
 }
+_DECODER = {
+    "benchmark": "decoder_kernels",
+    "device": {"name": "Made-up GPU"},
+    "copy": {"bytes_per_second": 2.5e12},
+    "cases": [
+        {"kernel": "adamw", "pass": "step", "size": "160x64x8192", "median_us": 940.0, "bytes_per_second": 2.4e12,
+         "share_of_copy": 0.96, "launches": 1},
+        {"kernel": "attention", "pass": "forward", "size": "4096 tokens", "median_us": 5e4, "bytes_per_second": 1e10,
+         "share_of_copy": 0.004, "flops_per_second": 6e12, "launches": 1},
+        {"kernel": "cross_entropy", "pass": "both", "size": "8192 x 202048", "skipped": "out of time"},
+    ],
+}
+_ROWS = [
+    {"name": "train/fused/time", "unit": "ms", "value": 8.0, "tokens": 8192, "rows": 1, "preset": "muse_17m", "layers": 6},
+    {"name": "train/fused/rate", "unit": "tokens/s", "value": 1e6, "tokens": 8192, "rows": 1, "preset": "muse_17m", "layers": 6},
+    {"name": "train/unfused/rate", "unit": "tokens/s", "value": 8e5, "tokens": 8192, "rows": 1, "preset": "muse_17m", "layers": 6},
+    {"name": "kernel/add/time", "unit": "ms", "value": 1.0, "tokens": 8192, "rows": 1, "preset": "muse_17m", "layers": 6},
+    {"name": "decode/fused/rate", "unit": "tokens/s", "value": 9e3, "tokens": 4096, "rows": 16, "preset": "muse_spark", "layers": 4},
+    {"name": "train/PyTorch/rate", "unit": "tokens/s", "value": 4e5, "tokens": 8192, "rows": 1, "preset": "muse_17m", "layers": 6,
+     "mode": "eager, AdamW"},
+    {"name": "train/PyTorch/rate", "unit": "tokens/s", "skipped": "out of memory", "tokens": 8192, "rows": 1,
+     "preset": "muse_17m", "layers": 6, "mode": "compile, AdamW"},
+    {"name": "muon_step/PyTorch/time", "unit": "us", "value": 8125.0, "size": "160x64x8192", "mode": "batched"},
+    {"name": "prefill/PyTorch/rate", "unit": "tokens/s", "value": 5e4, "tokens": 4096, "rows": 1, "preset": "muse_spark",
+     "layers": 4, "mode": "eager"},
+]
 _TORCH = {
     "torch": "9.9",
     "checks": [
@@ -78,6 +105,34 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(lines[4].split(), "160 64 8192 fp32 | 812.50 28.00 2.90 0.70 3".split())
         self.assertEqual(lines[4].index("|"), lines[3].index("|"))
 
+    def test_a_decoders_kernels_have_a_table_of_their_own(self):
+        lines = report.describe({"tests": {}, "torch": None, "benchmarks": {"decoder": _DECODER}})
+        self.assertEqual(lines[:3], ["", "decoder", "Made-up GPU: copy 2.50 TB/s"])
+        self.assertEqual(lines[4].split(), "adamw step 160x64x8192 | 940.00 2.40 0.96 - 1".split())
+        self.assertEqual(lines[5].split(), "attention forward 4096 tokens | 50000.00 0.01 0.00 6.00 1".split())
+        self.assertIn("| skipped: out of time", lines[6])
+        for line in lines[4:7]:
+            self.assertEqual(line.index("|"), lines[3].index("|"))
+
+    def test_rows_of_the_same_work_stand_side_by_side(self):
+        lines = report.rows_table(report.benchmark_rows({"muon": _MUON, "decoder": _DECODER}) + _ROWS)
+        table = [line.split() for line in lines[1:]]
+        train = "train muse_17m, 6 layers, 8192 tokens"
+        for expected in ("muon_step 160x64x8192 Headwise 812.5 us", "muon_step 160x64x8192 Headwise, tensor cores 650.0 us 0.80", "muon_step 160x64x8192 PyTorch batched 8125.0 us 10.00",
+                         f"{train} Headwise 1000000.0 tokens/s", f"{train} Headwise, unfused QKV 800000.0 tokens/s 1.25",
+                         f"{train} PyTorch eager, AdamW 400000.0 tokens/s 2.50",
+                         f"{train} PyTorch compile, AdamW skipped: out of memory"):
+            self.assertIn(expected.split(), table)
+        self.assertEqual(sum("kernel" in line or " ms" in line for line in lines), 0)
+
+    def test_who_has_no_row_is_not_present(self):
+        lines = report.rows_table(report.benchmark_rows({"decoder": _DECODER}) + _ROWS)
+        missing = [" ".join(line.split()) for line in lines if "not present" in line]
+        self.assertEqual(missing, ["adamw 160x64x8192 PyTorch: not present", "decode muse_spark, 4 layers, 4096 tokens, 16 rows"
+                                   " PyTorch: not present", "muon_step 160x64x8192 Headwise: not present",
+                                   "prefill muse_spark, 4 layers, 4096 tokens Headwise: not present"])
+        self.assertEqual(report.rows_table([]), [])
+
     def test_what_is_wrong_is_named(self):
         text = "\n".join(report.describe({"tests": {"gpu_test": report.summarize_gtest(_GTEST)}, "torch": _TORCH,
                                           "benchmarks": {"gpu_benchmark": _BENCHMARK}}))
@@ -91,7 +146,7 @@ class ReportTest(unittest.TestCase):
                 os.mkdir(os.path.join(folder, name))
             files = {"manifest.json": '{"commit": "abc"}', "steps.jsonl": '{"step": "a"}\n{"step": "b"}\n',
                      "gtest/gpu_test.json": json.dumps(_GTEST), "gtest/broken.json": "{", "benchmark/gpu_benchmark.json":
-                     json.dumps(_BENCHMARK)}
+                     json.dumps(_BENCHMARK), "rows.jsonl": "\n".join(map(json.dumps, _ROWS)) + '\n{"name": '}
             for name, text in files.items():
                 with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                     file.write(text)
@@ -103,6 +158,7 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(list(result["tests"]), ["gpu_test"])
         self.assertEqual(result["benchmarks"]["gpu_benchmark"], _BENCHMARK)
         self.assertIsNone(result["torch"])
+        self.assertEqual(result["rows"], _ROWS)
 
 
 if __name__ == "__main__":

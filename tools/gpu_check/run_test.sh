@@ -18,7 +18,7 @@ program() {
 
 bundle=$work/gpu_check
 mkdir -p "$bundle"/{tests,benchmarks} "$work/bin"
-cp "$folder"/{run.sh,report.py,torch_compare.py} "$bundle"
+cp "$folder"/{run.sh,report.py} "$bundle"
 echo '{"commit": "abc"}' >"$bundle/manifest.json"
 # A python3 without PyTorch, whatever this machine has.
 program "$work/bin/python3" '[[ $* == *"import torch"* ]] && exit 1' "exec $(command -v python3) \"\$@\""
@@ -61,7 +61,7 @@ grep -q "q: 3 of 9 differ" "$work/out/log.txt" || fail "the log lacks why"
 
 # --quick: memcheck only, and no large tests. What hangs is ended.
 program "$bundle/tests/b_test" '[[ $* == *"-GpuLarge"* ]] || exit 0' 'sleep 100'
-sed -i 's/test_limit=55/test_limit=2/' "$bundle/run.sh"
+sed -i 's/test_limit=35/test_limit=2/' "$bundle/run.sh"
 status=0 && run --quick || status=$?
 ((status == 1)) || fail "exit status $status with a test that hangs"
 tail -1 "$work/stdout" | grep -qx "gpu_check: 4 passed, 1 failed, 1 not there; failed: b_test; not there: PyTorch" ||
@@ -73,3 +73,22 @@ program "$bundle/tests/b_test" 'exit 0'
 program "$work/bin/compute-sanitizer" 'echo "Device not supported"; exit 1'
 run --quick || fail "exit status $? with a sanitizer that does not work"
 grep -q "memcheck .*absent .*does not work on this GPU" "$work/stdout" || fail "$(cat "$work/stdout")"
+
+# Without cuBLAS, what opens it is not there; it is found where a toolkit has it.
+program "$work/bin/ldconfig" 'exit 0'
+program "$bundle/tests/b_test" '[[ $LD_LIBRARY_PATH != *"/toolkit/lib64"* ]] || exit 0' 'echo "no cuBLAS (libcublas.so.13: not found)"; exit 1'
+CUDA_HOME=$work/toolkit run --quick || fail "exit status $? without cuBLAS"
+grep -q "b_test .*absent" "$work/stdout" || fail "$(cat "$work/stdout")"
+mkdir -p "$work/toolkit/lib64" && touch "$work/toolkit/lib64/libcublas.so.13"
+CUDA_HOME=$work/toolkit run --quick || fail "exit status $? with cuBLAS in a toolkit"
+grep -q "b_test .*passed" "$work/stdout" || fail "$(cat "$work/stdout")"
+
+# muse bench's lines are rows of the result.
+mkdir -p "$bundle/models"
+program "$bundle/models/model_muse_cuda" '[[ $1 == bench && $* == *"--json"* ]] || exit 1' \
+  'echo "{\"name\": \"train/fused/rate\", \"unit\": \"tokens/s\", \"value\": 5e5, \"tokens\": 8192, \"preset\": \"$6\", \"layers\": 6}"'
+export CUDA_HOME=$work/toolkit
+run || fail "exit status $? with a model: $(cat "$work/stdout")"
+[[ $(wc -l <"$work/out/rows.jsonl") == 2 ]] || fail "rows: $(cat "$work/out/rows.jsonl")"
+grep -qE "^train muse_17m, 6 layers, 8192 tokens +Headwise +500000.0 tokens/s" "$work/stdout" || fail "no row: $(cat "$work/stdout")"
+grep -qE "^train muse_17m, 6 layers, 8192 tokens +PyTorch: not present" "$work/stdout" || fail "no line of PyTorch's: $(cat "$work/stdout")"

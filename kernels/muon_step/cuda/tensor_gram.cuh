@@ -4,7 +4,7 @@
 // X is scaled by the power of two of the largest magnitude so far in the chunk; where that grows, so
 // do the sums before it shrink. The partial is left scaled, with that magnitude beside it: no
 // magnitude of a float overflows on the way. Shared memory, and registers on sm_90a (CUDA 13.0): 18.0
-// KiB, 96 for up to 64 rows; 36.0 KiB, 167 for up to 128.
+// KiB, 96 for up to 64 rows; 36.0 KiB, 168 for up to 128.
 #ifndef HEADWISE_KERNELS_MUON_STEP_CUDA_TENSOR_GRAM_CUH_
 #define HEADWISE_KERNELS_MUON_STEP_CUDA_TENSOR_GRAM_CUH_
 
