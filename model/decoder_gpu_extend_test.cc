@@ -1,6 +1,7 @@
 // Prefill and decode on a GPU, here the one on the host, have the bits of the CPU, decode replayed
 // from one graph: windows that evict between replays, rows of different lengths, sinks, experts.
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "kernels/common/thread_pool.h"
 #include "kernels/launchers/test_gpu.h"
 #include "model/decoder.h"
+#include "model/generate/generate.h"
 #include "model/gpu/tensors.h"
 #include "model/kv_cache.h"
 #include "model/test_config.h"
@@ -69,6 +71,7 @@ class Twins {
   }
 
   Gpu& gpu() { return *gpu_; }
+  Decoder& cpu() { return *cpu_; }
   Decoder& decoder() { return *on_gpu_; }
   KvCache& cache() { return *b_; }
 
@@ -105,13 +108,14 @@ TEST_P(DecoderGpuExtend, PrefillAndDecodeHaveTheBitsOfTheCpu) {
   }
 }
 
-// Windows of 3 and 5 hold 258 and 260 tokens: rows evict in a chunk, between two replays, and each
-// at another time.
+// Windows of 3 and 5 hold 258 and 260 tokens: rows evict before a chunk and between two replays, and
+// each at another time.
 TEST_P(DecoderGpuExtend, WindowsEvictBetweenReplays) {
   ModelConfig config = EverythingConfig();
   config.set_num_layers(3);
   Twins twins(config, GetParam(), 2);
-  twins.Extend({255, 9});
+  twins.Extend({5, 9});
+  twins.Extend({256, 0});  // keeps 4 of 5 tokens: from and to overlap
   for (int i = 0; i < 7; ++i) twins.Extend({1, 1});
   twins.ResetRow(0);
   twins.Extend({0, 245});
@@ -136,6 +140,30 @@ TEST(DecoderGpuExtendTest, OneGraphIsReplayedAndNothingAllocated) {
   EXPECT_EQ(twins.cache().decode_graph(), graph);
   EXPECT_EQ(twins.decoder().activation_allocations(), allocations);
   EXPECT_EQ(*twins.gpu().FreeMemory(), free);
+}
+
+// What generate writes, and what it says of the graph.
+TEST(DecoderGpuExtendTest, GenerateWritesTheSameText) {
+  ModelConfig model = SinksConfig();
+  Twins twins(model, DType::kBF16, 1);
+  DataConfig data;
+  data.set_format(UINT16);
+  const GenerateOptions options = {.prompt = {1, 2, 3}, .max_tokens = 12};
+  std::vector<std::string> texts;
+  ThreadPool pool(1);
+  for (Decoder* const decoder : {&twins.cpu(), &twins.decoder()}) {
+    std::FILE* const file = std::tmpfile();
+    const absl::StatusOr<GenerateReport> report = Generate(*decoder, data, options, file, pool);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->new_tokens, 12);
+    EXPECT_EQ(report->graph_kernels > 0, decoder == &twins.decoder());
+    texts.emplace_back(static_cast<std::size_t>(std::ftell(file)), '\0');
+    std::rewind(file);
+    EXPECT_EQ(std::fread(texts.back().data(), 1, texts.back().size(), file), texts.back().size());
+    std::fclose(file);
+  }
+  EXPECT_EQ(texts[0].rfind("1 2 3 ", 0), 0) << texts[0];
+  EXPECT_EQ(texts[1], texts[0]);
 }
 
 TEST(DecoderGpuExtendTest, ACacheThatDoesNotFitIsRefusedWithFigures) {

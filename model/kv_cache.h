@@ -27,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/base/check.h"
 #include "core/cuda/gpu.h"
 #include "core/tensor/tensor.h"
 #include "kernels/attention/attention.h"
@@ -100,7 +101,10 @@ class KvCache {
   const ExtendMemory& memory() const { return *memory_; }
   const void* owner() const { return layout_.owner; }
   GpuGraph* decode_graph() { return decode_graph_.get(); }
-  void set_decode_graph(std::unique_ptr<GpuGraph> graph) { decode_graph_ = std::move(graph); }
+  void set_decode_graph(std::unique_ptr<GpuGraph> graph) {
+    HW_CHECK(decode_graph_ == nullptr) << "a second graph";
+    decode_graph_ = std::move(graph);
+  }
 
  private:
   // Layers with one window: they hold the same tokens at the same places.

@@ -31,6 +31,7 @@
 #include "model/counts.h"
 #include "model/decoder.h"
 #include "model/presets/presets.h"
+#include "model/test_config.h"
 #include "model/train/run_config.h"
 #include "nlohmann/json.hpp"
 #include "optim/groups.h"
@@ -447,6 +448,8 @@ TEST(BenchTest, AGpuMeasuresTheSame) {
       MakeGpuBenchDevice(*gpu, TestLaunchers(), /*product_side=*/32);
   EXPECT_THAT(device->name(), HasSubstr("cuda: a GPU on the host"));
   BenchPlan plan = SmallPlan("muse_spark_tiny");
+  *plan.config.mutable_model() = ResolveModelConfig(SparkConfig());  // smaller still
+  plan.config.mutable_model()->set_num_layers(2);
   plan.unfused = device->has_unfused_qkv();
   plan.tokens = {kDecodeSteps + 2};
   std::vector<std::string> units;

@@ -13,6 +13,9 @@ export CUDA_VISIBLE_DEVICES=
 
 expect 0 '^muse 0\.' --version
 expect 4 '^error: --device cuda: no CUDA device: .*; expected an NVIDIA GPU with its driver; .*try --device cpu' train --config "$config" --set data.path="$text" --device cuda
+for command in bench generate eval; do
+  expect 4 '^error: --device cuda: no CUDA device' "$command" --device cuda
+done
 check 'it leaves nothing' test ! -e runs
 check 'one line' test "$("$muse" train --device cuda 2>&1 < /dev/null | wc -l)" = 1
 expect 2 "did you mean 'cuda'" train --device cude

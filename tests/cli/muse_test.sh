@@ -80,7 +80,9 @@ expect 2 'error: --tokens: found 257, expected at most model.max_sequence_length
 expect 2 "did you mean 'train'" bench --units trian
 expect 3 'error: memory: muse_spark of 4 layers .* needs [0-9.]+ TiB on cpu.*expected at most' bench --preset muse_spark --layers 4
 expect 4 'says nothing about a GPU' bench --device cuda-emulated
-expect 4 'built without CUDA' bench --device cuda
+for command in bench generate eval; do
+  expect 4 'built without CUDA; try bazel run //model:muse_cuda' "$command" --device cuda
+done
 
 # What does not: one line, the right code.
 expect 2 "error: .*did you mean '--steps'" train --stesp 4
