@@ -32,13 +32,6 @@ absl::StatusOr<CommandDevice> OpenDevice(const std::string& name) {
   return device;
 }
 
-absl::StatusOr<Kernels> KernelsOfDevice(const std::string& name) {
-  HW_ASSIGN_OR_RETURN(const CommandDevice device, OpenDevice(name));
-  if (!device.on_gpu()) return device.kernels;
-  return absl::UnimplementedError(
-      "--device cuda: this command runs on CPUs; try --device cpu, or --device cuda-emulated");
-}
-
 int DefaultThreads() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));

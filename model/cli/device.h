@@ -29,10 +29,6 @@ struct CommandDevice {
 // there is no such device here (model/cli/open_gpu.h).
 absl::StatusOr<CommandDevice> OpenDevice(const std::string& name);
 
-// For commands that do not run on GPUs: how they run on "cpu" or "cuda-emulated". Errors as
-// OpenDevice; kUnimplemented for "cuda".
-absl::StatusOr<Kernels> KernelsOfDevice(const std::string& name);
-
 // The cores this process may use.
 int DefaultThreads();
 

@@ -249,18 +249,6 @@ absl::StatusOr<double> PeakOf(const Session& session, ThreadPool& pool) {
   return MeasurePeakFlops(compute, pool);
 }
 
-// Text of what was saved, which the CPU writes.
-absl::Status PrintSampleOfSaved(const Session& session, ThreadPool& pool) {
-  const RunConfig& config = session.config;
-  if (config.training().sample_tokens() == 0) return absl::OkStatus();
-  HW_ASSIGN_OR_RETURN(const ModelSource saved, ModelSource::Open(session.directory));
-  HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
-                      Decoder::Create(config.model(), DecoderOptionsOf(config.training())));
-  HW_RETURN_IF_ERROR(saved.LoadWeights(config.model(), decoder->parameters()));
-  decoder->WeightsChanged(pool);
-  return PrintSample(*decoder, config, pool);
-}
-
 absl::Status TrainAlone(const Session& session) {
   ThreadPool pool(session.threads());
   HW_ASSIGN_OR_RETURN(const double peak, PeakOf(session, pool));
@@ -269,9 +257,8 @@ absl::Status TrainAlone(const Session& session) {
                                           session.training_device()));
   if (session.init.has_value()) HW_RETURN_IF_ERROR(run->InitializeFrom(*session.init, pool));
   HW_RETURN_IF_ERROR(RunAndReport(session, *run, 1, peak, pool));
-  if (run->step() < session.config.training().steps()) return absl::OkStatus();
-  return session.device.on_gpu() ? PrintSampleOfSaved(session, pool)
-                                 : PrintSample(run->decoder(), session.config, pool);
+  const bool done = run->step() == session.config.training().steps();
+  return done ? PrintSample(run->decoder(), session.config, pool) : absl::OkStatus();
 }
 
 absl::Status TrainOnThreads(const Session& session, const ShardedLayout& layout) {
@@ -292,8 +279,15 @@ absl::Status TrainOnThreads(const Session& session, const ShardedLayout& layout)
     done = run->step() == session.config.training().steps();
     return absl::OkStatus();
   }));
-  // Text is written by one rank.
-  return done ? PrintSampleOfSaved(session, all) : absl::OkStatus();
+  if (!done || session.config.training().sample_tokens() == 0) return absl::OkStatus();
+  // Text is written by one rank, of what was saved.
+  HW_ASSIGN_OR_RETURN(const ModelSource saved, ModelSource::Open(session.directory));
+  HW_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Decoder> decoder,
+      Decoder::Create(session.config.model(), DecoderOptionsOf(session.config.training())));
+  HW_RETURN_IF_ERROR(saved.LoadWeights(session.config.model(), decoder->parameters()));
+  decoder->WeightsChanged(all);
+  return PrintSample(*decoder, session.config, all);
 }
 
 absl::Status Train(const TrainFlags& flags) {
