@@ -108,8 +108,8 @@ TEST_P(DecoderGpuExtend, PrefillAndDecodeHaveTheBitsOfTheCpu) {
   }
 }
 
-// Windows of 3 and 5 hold 258 and 260 tokens: rows evict before a chunk and between two replays, and
-// each at another time.
+// Windows of 3 and 5 hold 258 and 260 tokens: rows evict before a chunk and between two replays,
+// and each at another time.
 TEST_P(DecoderGpuExtend, WindowsEvictBetweenReplays) {
   ModelConfig config = EverythingConfig();
   config.set_num_layers(3);

@@ -11,8 +11,8 @@
 // move to the front (compaction) and the older ones are gone. Attention gives the same bits with
 // and without the keys that the mask hides, so eviction changes nothing.
 //
-// What is held where is decided on the host. On Device::kCuda keys and values are in the memory of a
-// GPU, and so is, for the time of a pass, all that the pass reads of these decisions
+// What is held where is decided on the host. On Device::kCuda keys and values are in the memory of
+// a GPU, and so is, for the time of a pass, all that the pass reads of these decisions
 // (model/gpu/extend_memory.h): a captured pass takes what is there at each launch.
 #ifndef HEADWISE_MODEL_KV_CACHE_H_
 #define HEADWISE_MODEL_KV_CACHE_H_

@@ -215,6 +215,19 @@ TYPED_TEST(EmulatedElementwise, ScatterRowsHasTheCpusBits) {
       });
 }
 
+TEST(EmulatedScatterRows, KeepsANanThatNoConversionMakes) {
+  const std::vector<std::int64_t> destinations = {0};
+  for (const std::int64_t width : {8, 7}) {
+    const std::vector<BFloat16> in(8, BFloat16{0xffc1});
+    std::vector<BFloat16> out(8, BFloat16{0});
+    ASSERT_EQ(cuda_emulated::ScatterRows<BFloat16>(
+                  RowSpan<const BFloat16>(in.data(), 1, width), destinations,
+                  RowSpan<BFloat16>(out.data(), 1, width), nullptr),
+              absl::OkStatus());
+    for (std::int64_t i = 0; i < 8; ++i) EXPECT_EQ(out[i].bits, i < width ? 0xffc1 : 0) << i;
+  }
+}
+
 // Both directions, and what they are compared with.
 template <typename T>
 void GateForward(const ResidualGate& op, const std::vector<Shape>& shapes,

@@ -1,5 +1,5 @@
-// decoder_units: the units of a decoder that hold on any device, since Extend returns when its logits
-// are on the host: a prompt, and a token of each row. Decoder and pool must outlive the runners.
+// decoder_units: the units of a decoder that hold on any device, since Extend returns when its
+// logits are on the host: a prompt, and a token of each row. Decoder and pool must outlive the runners.
 #ifndef HEADWISE_MODEL_BENCH_DECODER_UNITS_H_
 #define HEADWISE_MODEL_BENCH_DECODER_UNITS_H_
 

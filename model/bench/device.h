@@ -44,8 +44,8 @@ class BenchModel {
 
 inline constexpr std::int64_t kDecodeSteps = 16;
 
-// One call of a kernel, on tensors that it keeps. A kernel that fails ends the process. On a GPU the
-// call enqueues it, and may be captured.
+// One call of a kernel, on tensors that it keeps. A kernel that fails ends the process. On a GPU
+// the call enqueues it, and may be captured.
 struct KernelWork {
   explicit KernelWork(std::function<void()> run, std::function<void()> prepare = nullptr)
       : run(std::move(run)), prepare(std::move(prepare)) {}

@@ -1,5 +1,5 @@
-// A trained model comes to a GPU, here the one on the host, with its weights, within the memory that
-// was said, or not at all.
+// A trained model comes to a GPU, here the one on the host, with its weights, within the memory
+// that was said, or not at all.
 #include "model/cli/run_model.h"
 
 #include <cstdint>

@@ -29,8 +29,8 @@ namespace headwise {
 // Makes the blocks of a StoragePool on Device::kCuda. The Gpu must outlive them.
 BlockAllocator BlocksOf(Gpu& gpu);
 
-// kResourceExhausted, with figures, if `bytes` are more than the GPU has left: "the model needs 12.1
-// GiB, found 4.0 GiB free on NVIDIA ...".
+// kResourceExhausted, with figures, if `bytes` are more than the GPU has left: "memory: muse_17m
+// needs 12.1 GiB, found 4.0 GiB free on NVIDIA ...".
 absl::Status CheckFreeMemory(Gpu& gpu, const std::string& what, std::int64_t bytes);
 
 Tensor EmptyOnGpu(Gpu& gpu, Shape shape, DType dtype);
