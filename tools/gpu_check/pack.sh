@@ -6,15 +6,17 @@
 #   tar xJf gpu_check.tar.xz && gpu_check/run.sh       without xz: python3 -m tarfile -e gpu_check.tar.xz
 #
 # The programs run on any x86-64 CPU with AVX2 and need nothing but glibc, libstdc++ and the GPU's driver, which is checked; a few
-# libraries are packed beside them. Those with matrix products on the GPU open cuBLAS, which is half a gigabyte: run.sh looks for it. //model:muse_cuda is packed where there is such a target. BAZEL names the command.
+# libraries are packed beside them. Those with matrix products on the GPU open cuBLAS, which is half a gigabyte: run.sh looks for it.
+# //model:muse_cuda is packed where there is such a target. BAZEL names the command; GPU_ARCHS=sm_90a the GPUs, if not all that
+# //third_party/cuda:archs lists.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 read -ra bazel <<<"${BAZEL:-bazel}"
-readonly CONFIG=(--config=bundle)
+readonly CONFIG=(--config=bundle ${GPU_ARCHS:+"--//third_party/cuda:archs=$GPU_ARCHS"})
 readonly MOST_BYTES=$((60 * 1024 * 1024))
-# What a program may load. CUDA's driver, libcuda.so.1, is opened at run time.
 # What is packed, in lib.
 readonly PACKED='libdnnl|libgomp|libOpenCL|libprotobuf|libz'
+# What a program may load besides. CUDA's driver, libcuda.so.1, is opened at run time.
 readonly LIBRARIES='linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s'
 
 archive=$(realpath -m "${1:-gpu_check.tar.xz}")
