@@ -12,7 +12,6 @@
 #include "model/decoder.h"
 #include "model/gpu/batch.h"
 #include "model/gpu/tensors.h"
-#include "model/kv_cache.h"
 #include "model/ops.h"
 #include "model/storage_pool.h"
 #include "model/test_config.h"

@@ -125,12 +125,12 @@ TEST_P(TrainingGpuTest, ReplayedStepsHaveTheBytesOfEnqueuedSteps) {
       EXPECT_EQ(outcome->report.gradient_norm, report.gradient_norm) << "step " << i;
       EXPECT_EQ(outcome->report.clip_factor, report.clip_factor) << "step " << i;
       EXPECT_FALSE(report.skipped) << "step " << i;
+      // In bf16 what differs in a step's roundings is in the weights of the next.
+      const double tolerance = GetParam() == DType::kF32 || i == 0 ? 1e-3 : 2e-2;
       const double loss = std::accumulate(losses.begin(), losses.end(), 0.0) * loss_scale,
                    cpu_loss =
                        std::accumulate(cpu_losses.begin(), cpu_losses.end(), 0.0) * loss_scale;
-      std::fprintf(stderr, "XX %s %d %g %g\n", model.name().c_str(), (int)i, loss,
-                   (loss - cpu_loss) / cpu_loss);
-      EXPECT_NEAR(loss, cpu_loss, 1e-3 * cpu_loss) << "step " << i;
+      EXPECT_NEAR(loss, cpu_loss, tolerance * cpu_loss) << "step " << i;
     }
 
     const GraphUse use = training->graphs().step;
