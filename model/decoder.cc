@@ -43,7 +43,7 @@ class DecoderImpl final : public Decoder {
   double ForwardBackward(const TokenBatch& batch, double loss_scale, ThreadPool& pool) override;
   double Loss(const TokenBatch& batch, ThreadPool& pool) override;
   double auxiliary_loss() const override { return auxiliary_loss_; }
-  void EnqueueForwardBackward(const GpuBatch& batch, double loss_scale) override;
+  void EnqueueForwardBackward(const GpuBatch& batch) override;
   void EnqueueLoss(const GpuBatch& batch) override;
   std::int64_t activation_allocations() const override { return storage_.allocations(); }
   std::int64_t peak_activation_bytes() const override { return storage_.peak_bytes_in_use(); }
@@ -86,14 +86,14 @@ class DecoderImpl final : public Decoder {
   void CheckBatch(const TokenBatch& batch) const;
   // What every pass begins with.
   Pass BeginPass(const TokenBatch& batch, double loss_scale);
-  Pass BeginPass(const GpuBatch& batch, double loss_scale);
+  Pass BeginPass(const GpuBatch& batch);
   OpContext ContextOf(const GpuBatch& batch);
   OpContext ContextOf(const KvCache& cache);
   // The passes. *loss as of ops::SumLosses.
   void RunLoss(const OpContext& ctx, const Pass& pass, double* loss);
   void RunForwardBackward(const OpContext& ctx, const Pass& pass, double* loss);
   // The batch in memory of the GPU that is kept for this.
-  const GpuBatch& UploadBatch(const TokenBatch& batch);
+  const GpuBatch& UploadBatch(const TokenBatch& batch, double loss_scale);
   // Appends the tokens of the active rows, those that get some, to the cache, in chunks; writes
   // these rows of logits [rows, V].
   void RunExtend(const OpContext& ctx, KvCache& cache,
@@ -120,6 +120,7 @@ class DecoderImpl final : public Decoder {
   StoragePool storage_;
   std::int64_t last_tokens_ = 0;
   double auxiliary_loss_ = 0;
+  double loss_scale_ = 0;  // of the last pass over a batch on the host
   ParameterStore store_;
   // In this order, which is that of the parameters.
   LinearWeight embedding_;  // .compute only where the head is tied to it
@@ -215,11 +216,12 @@ DecoderImpl::Pass DecoderImpl::BeginPass(const TokenBatch& batch, double loss_sc
   CheckBatch(batch);
   TrimUnlessTokens(static_cast<std::int64_t>(batch.inputs.size()));
   auxiliary_loss_ = 0;
+  loss_scale_ = loss_scale;
   Pass pass = {.inputs = {.ids = batch.inputs},
                .targets = {.ids = batch.targets},
                .sequence = {.positions = {.values = batch.positions},
                             .segments = batch.segments,
-                            .loss_scale = {.value = loss_scale},
+                            .loss_scale = {.value = &loss_scale_},
                             .auxiliary_loss = &auxiliary_loss_}};
   if (options_.sharding != nullptr) {
     options_.sharding->checker().BeginPass();
@@ -232,14 +234,14 @@ DecoderImpl::Pass DecoderImpl::BeginPass(const TokenBatch& batch, double loss_sc
   return pass;
 }
 
-DecoderImpl::Pass DecoderImpl::BeginPass(const GpuBatch& batch, double loss_scale) {
+DecoderImpl::Pass DecoderImpl::BeginPass(const GpuBatch& batch) {
   const absl::Status cleared = batch.ClearOutcome();
   HW_CHECK(cleared.ok()) << cleared;
   return {.inputs = {.ids = batch.inputs()},
           .targets = {.ids = batch.targets()},
           .sequence = {.positions = {.values = batch.positions()},
                        .segments = batch.segments(),
-                       .loss_scale = {.value = loss_scale},
+                       .loss_scale = {.value = batch.loss_scale()},
                        .auxiliary_loss = batch.auxiliary_loss()}};
 }
 
@@ -251,13 +253,13 @@ OpContext DecoderImpl::ContextOf(const GpuBatch& batch) {
   return ctx;
 }
 
-const GpuBatch& DecoderImpl::UploadBatch(const TokenBatch& batch) {
+const GpuBatch& DecoderImpl::UploadBatch(const TokenBatch& batch, double loss_scale) {
   if (!batch_.has_value() || !batch_->Fits(batch)) {
     batch_.emplace(*options_.gpu,
                    GpuBatch::Size{.tokens = static_cast<std::int64_t>(batch.inputs.size()),
                                   .segments = static_cast<std::int64_t>(batch.segments.size())});
   }
-  const absl::Status uploaded = batch_->Upload(batch);
+  const absl::Status uploaded = batch_->Upload(batch, loss_scale);
   HW_CHECK(uploaded.ok()) << uploaded;
   return *batch_;
 }
@@ -278,16 +280,16 @@ std::vector<Parameter*> DecoderImpl::OwnParameters() const {
 }
 
 void DecoderImpl::EnqueueLoss(const GpuBatch& batch) {
-  RunLoss(ContextOf(batch), BeginPass(batch, 0), batch.loss());
+  RunLoss(ContextOf(batch), BeginPass(batch), batch.loss());
 }
 
-void DecoderImpl::EnqueueForwardBackward(const GpuBatch& batch, double loss_scale) {
-  RunForwardBackward(ContextOf(batch), BeginPass(batch, loss_scale), batch.loss());
+void DecoderImpl::EnqueueForwardBackward(const GpuBatch& batch) {
+  RunForwardBackward(ContextOf(batch), BeginPass(batch), batch.loss());
 }
 
 double DecoderImpl::Loss(const TokenBatch& batch, ThreadPool& pool) {
   if (options_.device == Device::kCuda) {
-    const GpuBatch& on_gpu = UploadBatch(batch);
+    const GpuBatch& on_gpu = UploadBatch(batch, /*loss_scale=*/0);
     EnqueueLoss(on_gpu);
     return ReadLosses(on_gpu);
   }
@@ -298,8 +300,8 @@ double DecoderImpl::Loss(const TokenBatch& batch, ThreadPool& pool) {
 
 double DecoderImpl::ForwardBackward(const TokenBatch& batch, double loss_scale, ThreadPool& pool) {
   if (options_.device == Device::kCuda) {
-    const GpuBatch& on_gpu = UploadBatch(batch);
-    EnqueueForwardBackward(on_gpu, loss_scale);
+    const GpuBatch& on_gpu = UploadBatch(batch, loss_scale);
+    EnqueueForwardBackward(on_gpu);
     return ReadLosses(on_gpu);
   }
   double loss = 0;

@@ -91,11 +91,11 @@ class Decoder {
   // The sum of the batch's token losses, of this rank's tokens; no gradients.
   virtual double Loss(const TokenBatch& batch, ThreadPool& pool) = 0;
 
-  // On Device::kCuda: enqueue these two passes over a batch that is there, which writes its loss and
-  // faults; they can be captured after a pass over as many tokens was enqueued once, which takes the
-  // memory. A graph has the loss_scale of its capture. Memory is kept, whatever the sizes of later
-  // passes, so that graphs can be launched as long as the decoder lives.
-  virtual void EnqueueForwardBackward(const GpuBatch& batch, double loss_scale) = 0;
+  // On Device::kCuda: enqueue these two passes over a batch that is there, with the loss_scale that
+  // was uploaded with it, which writes its loss and faults; they can be captured after a pass over as
+  // many tokens was enqueued once, which takes the memory. Memory is kept, whatever the sizes of
+  // later passes, so that graphs can be launched as long as the decoder lives.
+  virtual void EnqueueForwardBackward(const GpuBatch& batch) = 0;
   virtual void EnqueueLoss(const GpuBatch& batch) = 0;
 
   // Of the last ForwardBackward or Loss: the routers' auxiliary losses, weighted and times the

@@ -120,9 +120,9 @@ TEST_F(OpsMetaDeathTest, EachOpNamesItsArgumentWhatItIsAndWhatItMustBe) {
       ops::Swiglu(ctx_, {}, Make({5, 4}), Tensor::Zeros({5, 4}, DType::kF32, Device::kCpu)),
       "Swiglu: up is F32 \\[5, 4\\] on cpu, must be F32 \\[5, 4\\] on meta");
   const std::vector<std::int32_t> tokens(5, 0);
-  EXPECT_DEATH(ops::LinearCrossEntropy(ctx_, {}, Make({6, 4}), Make({9, 4}), {.ids = tokens},
-                                       {.value = 1}, true),
-               "LinearCrossEntropy: targets has 5 elements, must have 6");
+  EXPECT_DEATH(
+      ops::LinearCrossEntropy(ctx_, {}, Make({6, 4}), Make({9, 4}), {.ids = tokens}, {}, true),
+      "LinearCrossEntropy: targets has 5 elements, must have 6");
 }
 
 TEST_F(OpsMetaDeathTest, Qkv) {

@@ -12,7 +12,6 @@
 #include "model/decoder.h"
 #include "model/gpu/batch.h"
 #include "model/gpu/tensors.h"
-#include "model/kv_cache.h"
 #include "model/ops.h"
 #include "model/storage_pool.h"
 #include "model/test_config.h"
@@ -74,25 +73,27 @@ TEST_P(DecoderOnGpu, LossAndGradientsHaveTheBitsOfTheCpu) {
   }
 }
 
-// Tokens go to other experts in each launch.
+// Tokens go to other experts in each launch, with another loss scale, which the auxiliary loss has
+// too.
 TEST_P(DecoderOnGpu, ACapturedPassOfExpertsTakesTheBatchOfEachLaunch) {
   for (const ModelConfig& config : {ExpertsConfig(), SparkConfig()}) {
     const auto cpu = OnCpu(config), gpu = OnGpu(*cpu);
     GpuBatch batch(*gpu_, {.tokens = 35, .segments = 4});
-    ASSERT_EQ(batch.Upload(RandomBatch({35}, config.vocab_size())), absl::OkStatus());
-    gpu->EnqueueForwardBackward(batch, 0.25);
+    ASSERT_EQ(batch.Upload(RandomBatch({35}, config.vocab_size()), 0.25), absl::OkStatus());
+    gpu->EnqueueForwardBackward(batch);
     const auto graph = gpu_->Capture([&] {
-      gpu->EnqueueForwardBackward(batch, 0.25);
+      gpu->EnqueueForwardBackward(batch);
       return absl::OkStatus();
     });
     ASSERT_TRUE(graph.ok()) << graph.status();
     for (const std::uint64_t seed : {2, 3}) {
       const TokenBatch next = RandomBatch({17, 18}, config.vocab_size(), seed);
-      ASSERT_EQ(batch.Upload(next), absl::OkStatus());
+      const double loss_scale = 1.0 / static_cast<double>(seed);
+      ASSERT_EQ(batch.Upload(next, loss_scale), absl::OkStatus());
       ASSERT_EQ((*graph)->Launch(), absl::OkStatus());
       const auto outcome = batch.ReadOutcome();
       ASSERT_TRUE(outcome.ok()) << outcome.status();
-      EXPECT_EQ(outcome->loss, cpu->ForwardBackward(next, 0.25, pool_)) << config.name();
+      EXPECT_EQ(outcome->loss, cpu->ForwardBackward(next, loss_scale, pool_)) << config.name();
       EXPECT_EQ(outcome->auxiliary_loss, cpu->auxiliary_loss()) << config.name();
       ExpectEqualGradients(*gpu, *cpu);
     }
@@ -103,25 +104,26 @@ TEST_P(DecoderOnGpu, ACapturedPassTakesTheBatchOfEachLaunchAndAllocatesNothing) 
   const auto cpu = OnCpu(EverythingConfig()), gpu = OnGpu(*cpu);
   const std::int64_t vocab_size = cpu->config().vocab_size();
   GpuBatch batch(*gpu_, {.tokens = 35, .segments = 4});
-  ASSERT_EQ(batch.Upload(RandomBatch({23, 1, 11}, vocab_size)), absl::OkStatus());
-  gpu->EnqueueForwardBackward(batch, 0.25);
+  ASSERT_EQ(batch.Upload(RandomBatch({23, 1, 11}, vocab_size), 0.25), absl::OkStatus());
+  gpu->EnqueueForwardBackward(batch);
   ASSERT_TRUE(batch.ReadLoss().ok());
   const std::int64_t allocations = gpu->activation_allocations();
   EXPECT_GT(allocations, 0);
   const auto graph = gpu_->Capture([&] {
-    gpu->EnqueueForwardBackward(batch, 0.25);
+    gpu->EnqueueForwardBackward(batch);
     return absl::OkStatus();
   });
   ASSERT_TRUE(graph.ok()) << graph.status();
   EXPECT_GT((*graph)->kernels(), 100);
-  // Other numbers of documents, and a pass outside of the graph between launches.
+  // Other numbers of documents and loss scales, and a pass outside of the graph between launches.
   std::uint64_t seed = 2;
   for (const std::vector<std::int64_t>& lengths :
        {std::vector<std::int64_t>{35}, {9, 2, 20, 4}, {17, 18}}) {
     const TokenBatch next = RandomBatch(lengths, vocab_size, seed++);
-    ASSERT_EQ(batch.Upload(next), absl::OkStatus());
+    const double loss_scale = 1.0 / static_cast<double>(seed);
+    ASSERT_EQ(batch.Upload(next, loss_scale), absl::OkStatus());
     ASSERT_EQ((*graph)->Launch(), absl::OkStatus());
-    EXPECT_EQ(*batch.ReadLoss(), cpu->ForwardBackward(next, 0.25, pool_));
+    EXPECT_EQ(*batch.ReadLoss(), cpu->ForwardBackward(next, loss_scale, pool_));
     ExpectEqualGradients(*gpu, *cpu);
     EXPECT_EQ(gpu->Loss(next, pool_), cpu->Loss(next, pool_));
   }
@@ -148,8 +150,8 @@ TEST_P(DecoderOnGpu, WhatIsOutOfRangeIsReportedWithTheLoss) {
   const TokenBatch good = RandomBatch({5, 3}, cpu->config().vocab_size());
   GpuBatch memory(*gpu_, {.tokens = 8, .segments = 2});
   const auto report = [&](const TokenBatch& batch) {
-    EXPECT_EQ(memory.Upload(batch), absl::OkStatus());
-    gpu->EnqueueForwardBackward(memory, 1);
+    EXPECT_EQ(memory.Upload(batch, 1), absl::OkStatus());
+    gpu->EnqueueForwardBackward(memory);
     return memory.ReadLoss().status();
   };
   TokenBatch bad = good;
@@ -166,7 +168,7 @@ TEST_P(DecoderOnGpu, WhatIsOutOfRangeIsReportedWithTheLoss) {
   EXPECT_EQ(report(good), absl::OkStatus());
   bad = good;
   bad.segments[1].query_begin = 4;
-  EXPECT_DEATH(static_cast<void>(memory.Upload(bad)), "must go on at 5");
+  EXPECT_DEATH(static_cast<void>(memory.Upload(bad, 1)), "must go on at 5");
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, DecoderOnGpu, testing::Values(DType::kF32, DType::kBF16),
@@ -207,8 +209,6 @@ TEST(DecoderOnGpuTest, WhatAGpuCannotRunIsRefused) {
   config.mutable_attention()->set_unfused_qkv(true);
   EXPECT_EQ(refusal(config),
             "attention.unfused_qkv: found true, expected false with CUDA kernels, which are fused");
-  EXPECT_EQ((*Decoder::Create(PlainConfig(), options))->NewCache(1, 8).status().code(),
-            absl::StatusCode::kUnimplemented);
   options.compute = DType::kF64;
   options.gemm = GemmBackend::kContract;
   EXPECT_EQ(refusal(PlainConfig()), "double precision has no CUDA kernels: use F32 or BF16");

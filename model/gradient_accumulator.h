@@ -19,7 +19,7 @@
 //
 //   GradientAccumulator accumulator(decoder->parameters(), /*leaves=*/4, gpu, launchers);
 //   for (const GpuBatch& micro_batch : step) {
-//     decoder->EnqueueForwardBackward(micro_batch, loss_scale);
+//     decoder->EnqueueForwardBackward(micro_batch);
 //     HW_RETURN_IF_ERROR(accumulator.Enqueue());
 //   }
 //

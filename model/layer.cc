@@ -115,10 +115,9 @@ Tensor Layer::FfnBackward(const OpContext& ctx, const Tensor& dout, const Sequen
   Tensor dnormed;
   {
     const ModuleScope scope(ctx.sharding, "ffn");
-    dnormed = ffn_.has_value()
-                  ? ffn_->Backward(ctx, normed, dffn_out, std::exchange(saved.ffn, {}))
-                  : experts_->Backward(ctx, normed, dffn_out, sequence.loss_scale.value,
-                                       std::exchange(saved.experts, {}));
+    dnormed = ffn_.has_value() ? ffn_->Backward(ctx, normed, dffn_out, std::exchange(saved.ffn, {}))
+                               : experts_->Backward(ctx, normed, dffn_out, sequence.loss_scale,
+                                                    std::exchange(saved.experts, {}));
   }
   const Tensor dmiddle = ffn_norm_.Backward(ctx, std::exchange(saved.middle, Tensor()), dnormed);
   return ops::AddInPlace(ctx, dmiddle, d.h);

@@ -131,13 +131,13 @@ Tensor MoeBlock::Forward(const OpContext& ctx, const Tensor& x, Saved* saved,
 }
 
 Tensor MoeBlock::RouterBackward(const OpContext& ctx, const Tensor& in, const Saved& saved,
-                                const Tensor& dweights, double loss_scale) const {
+                                const Tensor& dweights, const ops::LossScale& scale) const {
   Tensor dlogits = ops::RouteBackward(ctx, router_op_, saved.logits, saved.routing, dweights);
   if (auxiliary_weight_ != 0) {
     const std::int64_t tokens = ops::TokensOfAllRanks(ctx, saved.logits);
-    dlogits = ops::AddBalancingGradient(
-        ctx, saved.logits, BalancingLoads(ctx, saved.logits, saved.routing), tokens,
-        loss_scale * auxiliary_weight_ * static_cast<double>(tokens), dlogits);
+    dlogits = ops::AddBalancingGradient(ctx, saved.logits,
+                                        BalancingLoads(ctx, saved.logits, saved.routing), tokens,
+                                        auxiliary_weight_, scale, dlogits);
   }
   Tensor none;
   return ops::LinearBackwardFromMaster(ctx, dlogits, in, router_.compute,
@@ -146,7 +146,7 @@ Tensor MoeBlock::RouterBackward(const OpContext& ctx, const Tensor& in, const Sa
 }
 
 Tensor MoeBlock::Backward(const OpContext& ctx, const Tensor& x, const Tensor& dy,
-                          double loss_scale, Saved saved) const {
+                          const ops::LossScale& scale, Saved saved) const {
   const ops::Routing& routing = saved.routing;
   ExpertExchange& exchange = saved.exchange;
   if (balancing_bias_ != nullptr) {
@@ -195,7 +195,7 @@ Tensor MoeBlock::Backward(const OpContext& ctx, const Tensor& x, const Tensor& d
     ops::LinearBackwardWeight(ctx, dx, in, down_.parameter->gradient);
     dx = ops::LinearBackwardInput(ctx, dx, down_.compute);
   }
-  dx = ops::AddInPlace(ctx, dx, RouterBackward(ctx, in, saved, d.weights, loss_scale));
+  dx = ops::AddInPlace(ctx, dx, RouterBackward(ctx, in, saved, d.weights, scale));
   if (shared_.has_value()) {
     const ModuleScope scope(ctx.sharding, "shared");
     dx =

@@ -54,9 +54,9 @@ class MoeBlock {
   // *auxiliary_loss, unless that is null.
   Tensor Forward(const OpContext& ctx, const Tensor& x, Saved* saved, double* auxiliary_loss) const;
   // dx from dy [T, N]; overwrites the parameters' gradients, that of .balancing_bias with the loads;
-  // uses up `saved`. loss_scale multiplies the auxiliary loss as it does the tokens' losses.
-  Tensor Backward(const OpContext& ctx, const Tensor& x, const Tensor& dy, double loss_scale,
-                  Saved saved) const;
+  // uses up `saved`. scale multiplies the auxiliary loss as it does the tokens' losses.
+  Tensor Backward(const OpContext& ctx, const Tensor& x, const Tensor& dy,
+                  const ops::LossScale& scale, Saved saved) const;
 
  private:
   // An expert matrix and its bias; null without.
@@ -75,7 +75,7 @@ class MoeBlock {
                         const ops::Routing& routing) const;
   // The gradients of router and its bias from dweights; its part of dx.
   Tensor RouterBackward(const OpContext& ctx, const Tensor& x, const Saved& saved,
-                        const Tensor& dweights, double loss_scale) const;
+                        const Tensor& dweights, const ops::LossScale& scale) const;
 
   Router router_op_;
   Swiglu activation_;

@@ -100,8 +100,9 @@ struct TokenPositions {
   absl::Span<const std::int64_t> values;
   LayoutType layout = {};
 };
+// *value: on kCuda in device memory, on kMeta not read.
 struct LossScale {
-  double value = 0;
+  const double* value = nullptr;
   LayoutType layout = {};
 };
 
@@ -295,10 +296,10 @@ Tensor CountLoads(const OpContext& ctx, const Tensor& logits, const Routing& rou
 // is left alone.
 void AddBalancingLoss(const OpContext& ctx, const Tensor& logits, const Tensor& loads,
                       std::int64_t tokens, double weight, double* total);
-// dlogits + the gradient of loss_scale times that loss, in dlogits' place.
+// dlogits + the gradient of scale * weight * tokens times that loss, in dlogits' place.
 [[nodiscard]] Tensor AddBalancingGradient(const OpContext& ctx, const Tensor& logits,
-                                          const Tensor& loads, std::int64_t tokens,
-                                          double loss_scale, const Tensor& dlogits);
+                                          const Tensor& loads, std::int64_t tokens, double weight,
+                                          const LossScale& scale, const Tensor& dlogits);
 
 // x [T, N] -> rows [R, N].
 Tensor DispatchTokens(const OpContext& ctx, const Routing& routing, const Tensor& x);

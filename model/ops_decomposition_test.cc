@@ -447,7 +447,7 @@ TEST_F(Decomposition, CrossEntropy) {
   });
   const ops::HeadLoss loss =
       ops::LinearCrossEntropy(ctx_, op, TensorOf(x, kTokens), TensorOf(w, kVocabulary),
-                              {.ids = targets}, {.value = kScale}, /*backward=*/true);
+                              {.ids = targets}, {.value = &kScale}, /*backward=*/true);
   ExpectSame(loss.losses, losses, "losses");
   ExpectSame(loss.dz, dz, "dz");
 }

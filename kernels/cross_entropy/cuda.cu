@@ -48,7 +48,8 @@ struct Arguments {
   unsigned long long* first_bad_target;  // NOLINT(google-runtime-int): atomicMin's type
   std::int64_t rows;
   int width;
-  float gradient_scale;
+  const double* loss_scale;  // not null with dz
+  double multiplier;
   bool z_paired, dz_paired;  // two elements may move at once
 };
 
@@ -96,11 +97,12 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0) StoreGlobal(a.losses + row, (Log(sum) - (target_logit - max)).value);
   if (dz == nullptr) return;
 
+  const Fp32 g = __double2float_rn(__dmul_rn(LoadCached(a.loss_scale), a.multiplier));
   const Fp32 inverse = Fp32(1.0f) / sum;
   const auto gradient = [&](Fp32 x, int i) {
     const Fp32 inner = steps.Inner(x);
     const Fp32 p = Exp(steps.Logit(inner) - max) * inverse;
-    return steps.Gradient(i == target ? p - 1.0f : p, inner, a.gradient_scale);
+    return steps.Gradient(i == target ? p - 1.0f : p, inner, g);
   };
   ForEachPair(width, lane, [&](int i, bool both) {
     const Pair x = LoadPair(z + i, both, a.z_paired);
@@ -146,7 +148,7 @@ absl::Status Transform(const LogitTransform& op, RowSpan<const float> z, RowSpan
 
 template <typename T>
 absl::Status CrossEntropy(const LogitTransform& op, RowSpan<const float> z,
-                          absl::Span<const std::int32_t> targets, double loss_scale,
+                          absl::Span<const std::int32_t> targets, const double* loss_scale,
                           absl::Span<float> losses, RowSpan<T> dz, std::uint64_t* first_bad_target,
                           CUstream_st* stream) {
   HW_CHECK(op.cap >= 0) << "cap " << op.cap;
@@ -155,6 +157,7 @@ absl::Status CrossEntropy(const LogitTransform& op, RowSpan<const float> z,
   if (dz.data != nullptr) {
     HW_CHECK_EQ(dz.rows, z.rows);
     HW_CHECK_EQ(dz.width, z.width);
+    HW_CHECK(loss_scale != nullptr) << "loss_scale";
   }
   HW_CHECK_LE(z.width, std::numeric_limits<int>::max() / 2);
   if (z.rows == 0) return absl::OkStatus();
@@ -167,7 +170,8 @@ absl::Status CrossEntropy(const LogitTransform& op, RowSpan<const float> z,
       .first_bad_target = reinterpret_cast<unsigned long long*>(first_bad_target),
       .rows = z.rows,
       .width = static_cast<int>(z.width),
-      .gradient_scale = static_cast<float>(loss_scale * op.multiplier),
+      .loss_scale = loss_scale,
+      .multiplier = op.multiplier,
       .z_paired = AlignedTo(2 * sizeof(float), z),
       .dz_paired = AlignedTo(2 * sizeof(T), dz)};
   std::int64_t blocks;
@@ -195,10 +199,10 @@ absl::Status SumLosses(absl::Span<const float> losses, double* sum, CUstream_st*
   return LaunchStatus("SumLosses");
 }
 
-#define HEADWISE_INSTANTIATE(T)                                                                 \
-  template absl::Status CrossEntropy(const LogitTransform&, RowSpan<const float>,               \
-                                     absl::Span<const std::int32_t>, double, absl::Span<float>, \
-                                     RowSpan<T>, std::uint64_t*, CUstream_st*);
+#define HEADWISE_INSTANTIATE(T)                                                     \
+  template absl::Status CrossEntropy(const LogitTransform&, RowSpan<const float>,   \
+                                     absl::Span<const std::int32_t>, const double*, \
+                                     absl::Span<float>, RowSpan<T>, std::uint64_t*, CUstream_st*);
 HEADWISE_INSTANTIATE(float)
 HEADWISE_INSTANTIATE(BFloat16)
 #undef HEADWISE_INSTANTIATE

@@ -9,7 +9,7 @@
 // nothing is launched, but for the sum.
 //
 //   HW_RETURN_IF_ERROR(cuda::CrossEntropy<BFloat16>(
-//       {.cap = 20.0}, z, targets, 1.0 / tokens, losses, dz, first_bad_target, stream));
+//       {.cap = 20.0}, z, targets, loss_scale, losses, dz, first_bad_target, stream));
 //   HW_RETURN_IF_ERROR(cuda::SumLosses(losses, sum, stream));
 //
 // Traffic: z is read three times, for the largest logit, for the sum and for the gradient (twice
@@ -34,6 +34,9 @@ struct CUstream_st;
 // As the functions of these names in cross_entropy.h. T is float or BFloat16. Matrices, targets and
 // losses are device memory of the caller, left alone until the stream has passed.
 //
+// *loss_scale (in) is in device memory too: a captured launch takes that of each replay. It is not
+// read without dz, and may be null then.
+//
 // Targets are in device memory, so a target that is neither in [0, V) nor kIgnoredTarget is found
 // by the kernel: nothing is written for its row, and the smallest index of such a target is kept in
 // *first_bad_target (atomic minimum). Set that to all ones beforehand and read it at your next
@@ -42,14 +45,14 @@ struct CUstream_st;
 // if a launch fails.
 //
 // *sum (out) in device memory is the sum of the losses, 0 without any.
-#define HW_DECLARE_LAUNCHERS                                                           \
-  template <typename T>                                                                \
-  absl::Status CrossEntropy(const LogitTransform& op, RowSpan<const float> z,          \
-                            absl::Span<const std::int32_t> targets, double loss_scale, \
-                            absl::Span<float> losses, RowSpan<T> dz,                   \
-                            std::uint64_t* first_bad_target, CUstream_st* stream);     \
-  absl::Status TransformLogits(const LogitTransform& op, RowSpan<const float> z,       \
-                               RowSpan<float> logits, CUstream_st* stream);            \
+#define HW_DECLARE_LAUNCHERS                                                                  \
+  template <typename T>                                                                       \
+  absl::Status CrossEntropy(const LogitTransform& op, RowSpan<const float> z,                 \
+                            absl::Span<const std::int32_t> targets, const double* loss_scale, \
+                            absl::Span<float> losses, RowSpan<T> dz,                          \
+                            std::uint64_t* first_bad_target, CUstream_st* stream);            \
+  absl::Status TransformLogits(const LogitTransform& op, RowSpan<const float> z,              \
+                               RowSpan<float> logits, CUstream_st* stream);                   \
   absl::Status SumLosses(absl::Span<const float> losses, double* sum, CUstream_st* stream);
 namespace headwise::cuda {
 HW_DECLARE_LAUNCHERS

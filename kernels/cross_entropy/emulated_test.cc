@@ -45,13 +45,14 @@ struct Problem {
     AddArray(session, "targets", absl::MakeConstSpan(targets));
     AddMatrix(session, "losses", losses.span());
     AddMatrix(session, "dz", dz.span());
+    AddArray(session, "loss_scale", absl::MakeConstSpan(&kLossScale, 1));
     session.AddRegion("first_bad_target", &first_bad_target, sizeof(first_bad_target),
                       emulation::Access::kReadWrite);
   }
   absl::Status Run(const LogitTransform& op, bool with_gradient = true) {
-    return cuda_emulated::CrossEntropy<T>(op, z.view(), targets, kLossScale, Losses(),
-                                          with_gradient ? dz.span() : RowSpan<T>(),
-                                          &first_bad_target, nullptr);
+    return cuda_emulated::CrossEntropy<T>(
+        op, z.view(), targets, with_gradient ? &kLossScale : nullptr, Losses(),
+        with_gradient ? dz.span() : RowSpan<T>(), &first_bad_target, nullptr);
   }
 
   TestMatrix<float> z, logits, losses;
@@ -133,7 +134,7 @@ TEST(EmulatedCrossEntropy, TheGradientMayTakeTheLogitsPlace) {
     ThreadPool pool(1);
     CrossEntropy<float>(op, expected.z.view(), expected.targets, kLossScale, expected.Losses(),
                         expected.dz.span(), pool);
-    ASSERT_EQ(cuda_emulated::CrossEntropy<float>(op, p.z.view(), p.targets, kLossScale, p.Losses(),
+    ASSERT_EQ(cuda_emulated::CrossEntropy<float>(op, p.z.view(), p.targets, &kLossScale, p.Losses(),
                                                  p.z.span(), &p.first_bad_target, nullptr),
               absl::OkStatus());
     ExpectSameBits<float>(p.z.view(), expected.dz.view(), "dz in place of z");
@@ -213,8 +214,9 @@ TEST(EmulatedCrossEntropyTraffic, IsWhatTheHeaderSays) {
     AddMatrix(session, "dz", dz.span());
     AddArray(session, "targets", absl::MakeConstSpan(targets));
     AddArray(session, "losses", absl::MakeSpan(losses));
+    AddArray(session, "loss_scale", absl::MakeConstSpan(&kLossScale, 1));
     ASSERT_EQ(cuda_emulated::CrossEntropy<BFloat16>(
-                  {}, z.span(), targets, 1.0, absl::MakeSpan(losses),
+                  {}, z.span(), targets, &kLossScale, absl::MakeSpan(losses),
                   with_gradient ? dz.span() : RowSpan<BFloat16>(), &bad, nullptr),
               absl::OkStatus());
     EXPECT_EQ(session.launches().size(), 1);
@@ -231,10 +233,14 @@ TEST(EmulatedCrossEntropyDeathTest, ProgrammersErrors) {
   Problem<float> p(3, 8, Layout::kContiguous, /*specials=*/false);
   EXPECT_DEATH(static_cast<void>(p.Run({.cap = -1})), "cap -1");
   TestMatrix<float> wide(3, 9);
-  EXPECT_DEATH(
-      static_cast<void>(cuda_emulated::CrossEntropy<float>(
-          {}, p.z.view(), p.targets, 1.0, p.Losses(), wide.span(), &p.first_bad_target, nullptr)),
-      "9 vs 8");
+  EXPECT_DEATH(static_cast<void>(cuda_emulated::CrossEntropy<float>(
+                   {}, p.z.view(), p.targets, &kLossScale, p.Losses(), wide.span(),
+                   &p.first_bad_target, nullptr)),
+               "9 vs 8");
+  EXPECT_DEATH(static_cast<void>(cuda_emulated::CrossEntropy<float>(
+                   {}, p.z.view(), p.targets, nullptr, p.Losses(), p.dz.span(), &p.first_bad_target,
+                   nullptr)),
+               "loss_scale");
 }
 
 }  // namespace

@@ -67,6 +67,9 @@ std::int64_t LoadBalancingLossScratch(std::int64_t tokens, std::int64_t experts)
 //   loads    [E]: how often each expert was chosen, whole numbers, at most 2^24 for exact ones.
 //
 // LoadBalancingLoss: *total = *total + weight * loss, each operation rounded once, in double.
+// LoadBalancingBackward has *loss_scale * weight * tokens, each operation rounded once, in double,
+// for the loss_scale of balancing.h. *loss_scale (in) is in device memory: a captured launch takes
+// that of each replay.
 // UpdateSelectionBias changes nothing where `skip` is not null and *skip is not zero.
 #define HW_DECLARE_LAUNCHERS                                                                       \
   absl::Status RouterForward(                                                                      \
@@ -86,7 +89,7 @@ std::int64_t LoadBalancingLossScratch(std::int64_t tokens, std::int64_t experts)
                                  std::int64_t tokens, double weight, double* total,                \
                                  float* scratch, CUstream_st* stream);                             \
   absl::Status LoadBalancingBackward(RowSpan<const float> logits, absl::Span<const float> loads,   \
-                                     std::int64_t tokens, double loss_scale,                       \
+                                     std::int64_t tokens, double weight, const double* loss_scale, \
                                      RowSpan<float> dlogits, CUstream_st* stream);                 \
   absl::Status UpdateSelectionBias(absl::Span<const float> loads, float rate,                      \
                                    const std::uint32_t* skip, absl::Span<float> bias,              \

@@ -193,17 +193,19 @@ struct Balancing {
     AddArray(session, "loads", absl::MakeConstSpan(loads));
     AddArray(session, "scratch", absl::MakeSpan(scratch));
     AddArray(session, "total", absl::MakeSpan(&total, 1));
+    AddArray(session, "loss_scale", absl::MakeConstSpan(&loss_scale, 1));
   }
 
   TestMatrix<float> logits, dlogits;
   std::vector<std::int64_t> counts;
   std::vector<float> loads, scratch;
   double total = 0.3;
+  double loss_scale = 0.013;
 };
 
 void ExpectCpuBalancing(const Balancing& problem,
                         absl::Span<const emulation::Options> orders = kThreadOrders) {
-  constexpr double kWeight = 1.7, kLossScale = 0.013;
+  constexpr double kWeight = 1.7;
   const std::int64_t tokens = 2 * problem.logits.rows();
   Balancing expected = problem;
   ThreadPool pool(1);
@@ -211,7 +213,8 @@ void ExpectCpuBalancing(const Balancing& problem,
   SumProbabilities<float>(expected.logits.view(), absl::MakeSpan(sums), pool);
   const double loss = LoadBalancingLoss<float>(expected.counts, sums, tokens);
   expected.total += kWeight * loss;
-  LoadBalancingBackward<float>(expected.logits.view(), expected.counts, tokens, kLossScale,
+  LoadBalancingBackward<float>(expected.logits.view(), expected.counts, tokens,
+                               expected.loss_scale * kWeight * static_cast<double>(tokens),
                                expected.dlogits.span(), pool);
   for (const emulation::Options& order : orders) {
     SCOPED_TRACE(testing::Message() << problem.logits.rows() << " x " << problem.logits.width()
@@ -222,9 +225,10 @@ void ExpectCpuBalancing(const Balancing& problem,
     ASSERT_EQ(cuda_emulated::LoadBalancingLoss(actual.logits.view(), actual.loads, tokens, kWeight,
                                                &actual.total, actual.scratch.data(), nullptr),
               absl::OkStatus());
-    ASSERT_EQ(cuda_emulated::LoadBalancingBackward(actual.logits.view(), actual.loads, tokens,
-                                                   kLossScale, actual.dlogits.span(), nullptr),
-              absl::OkStatus());
+    ASSERT_EQ(
+        cuda_emulated::LoadBalancingBackward(actual.logits.view(), actual.loads, tokens, kWeight,
+                                             &actual.loss_scale, actual.dlogits.span(), nullptr),
+        absl::OkStatus());
     EXPECT_TRUE(SameBits(actual.total, expected.total)) << actual.total << " " << expected.total;
     ExpectSameBits<float>(actual.dlogits.view(), expected.dlogits.view(), "dlogits");
     actual.dlogits.ExpectGapsUntouched();

@@ -227,11 +227,12 @@ class GpuBenchDevice : public BenchDevice {
     const Tensor dz = Zeros({tokens, vocabulary}, compute);
     std::vector<std::int32_t> drawn = RandomTokens(tokens, vocabulary, 2);
     const Tensor targets = ToDevice(Tensor::Borrow(drawn.data(), {tokens}));
+    const Tensor loss_scale = OnGpu(1.0 / static_cast<double>(tokens));
     return KernelWork([=, this] {
       const auto run = [&]<typename T>(RowSpan<T> gradient) {
         Check(launchers_.Of<T>().CrossEntropy(
             op, z.Rows<const float>(), Span<std::int32_t>(targets),
-            1.0 / static_cast<double>(tokens), Span<float>(losses), gradient,
+            static_cast<const double*>(loss_scale.raw_data()), Span<float>(losses), gradient,
             static_cast<std::uint64_t*>(faults_.raw_data()), gpu_.stream()));
       };
       compute == DType::kBF16 ? run(dz.Rows<BFloat16>()) : run(dz.Rows<float>());

@@ -37,6 +37,7 @@ GpuBatch::GpuBatch(Gpu& gpu, const Size& size)
       targets_(EmptyOnGpu(gpu, {size.tokens}, DType::kI32)),
       positions_(EmptyOnGpu(gpu, {size.tokens}, DType::kI64)),
       segments_(EmptyOnGpu(gpu, {size.segments, kSegmentWords}, DType::kI64)),
+      loss_scale_(EmptyOnGpu(gpu, {1}, DType::kF64)),
       outcome_(EmptyOnGpu(gpu, {2 + ops::kFaults}, DType::kI64)) {}
 
 bool GpuBatch::Fits(const TokenBatch& batch) const {
@@ -44,7 +45,7 @@ bool GpuBatch::Fits(const TokenBatch& batch) const {
          static_cast<std::int64_t>(batch.segments.size()) <= size_.segments;
 }
 
-absl::Status GpuBatch::Upload(const TokenBatch& batch) {
+absl::Status GpuBatch::Upload(const TokenBatch& batch, double loss_scale) {
   HW_CHECK(Fits(batch)) << "a batch of " << batch.inputs.size() << " tokens and "
                         << batch.segments.size() << " segments for memory of " << size_.tokens
                         << " and " << size_.segments;
@@ -56,7 +57,8 @@ absl::Status GpuBatch::Upload(const TokenBatch& batch) {
   HW_RETURN_IF_ERROR(UploadAll(*gpu_, batch.inputs, inputs_));
   HW_RETURN_IF_ERROR(UploadAll(*gpu_, batch.targets, targets_));
   HW_RETURN_IF_ERROR(UploadAll(*gpu_, batch.positions, positions_));
-  return UploadAll(*gpu_, segments, segments_);
+  HW_RETURN_IF_ERROR(UploadAll(*gpu_, segments, segments_));
+  return gpu_->Upload(loss_scale_.raw_data(), &loss_scale, sizeof(loss_scale));
 }
 
 absl::Span<const std::int32_t> GpuBatch::inputs() const { return SpanOf<std::int32_t>(inputs_); }

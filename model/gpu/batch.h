@@ -2,8 +2,8 @@
 // addresses never change, so that a captured pass takes the batch of each launch.
 //
 //   GpuBatch batch(gpu, {.tokens = 8 * 1024, .segments = 64});
-//   HW_RETURN_IF_ERROR(batch.Upload(first));
-//   decoder.EnqueueForwardBackward(batch, loss_scale);
+//   HW_RETURN_IF_ERROR(batch.Upload(first, loss_scale));
+//   decoder.EnqueueForwardBackward(batch);
 //   HW_ASSIGN_OR_RETURN(const double loss, batch.ReadLoss());
 #ifndef HEADWISE_MODEL_GPU_BATCH_H_
 #define HEADWISE_MODEL_GPU_BATCH_H_
@@ -34,16 +34,17 @@ class GpuBatch {
   const Size& size() const { return size_; }
   bool Fits(const TokenBatch& batch) const;
 
-  // Waits, and copies the batch, which must fit (checked). Segments that do not cover its tokens in
-  // order fail an HW_CHECK. Tokens, targets and positions are not looked at: where one is out of
-  // range, ReadLoss() says so.
-  absl::Status Upload(const TokenBatch& batch);
+  // Waits, and copies the batch, which must fit (checked), and what the backward multiplies its
+  // losses by. Segments that do not cover its tokens in order fail an HW_CHECK. Tokens, targets and
+  // positions are not looked at: where one is out of range, ReadLoss() says so.
+  absl::Status Upload(const TokenBatch& batch, double loss_scale);
 
   // Device memory, for ops.
   absl::Span<const std::int32_t> inputs() const;
   absl::Span<const std::int32_t> targets() const;
   absl::Span<const std::int64_t> positions() const;
   absl::Span<const AttentionSegment> segments() const;
+  const double* loss_scale() const { return loss_scale_.data<double>(); }
   // What a pass writes: the sum of the losses, that of the auxiliary losses, to which layers add,
   // and ops::kFaults words for faults.
   double* loss() const { return reinterpret_cast<double*>(outcome_.data<std::int64_t>()); }
@@ -66,6 +67,7 @@ class GpuBatch {
   Size size_;
   Tensor inputs_, targets_, positions_;  // [T]
   Tensor segments_;                      // [segments, words of one]
+  Tensor loss_scale_;                    // [1]
   Tensor outcome_;                       // the losses, then the faults
 };
 

@@ -124,7 +124,8 @@ void AddBalancingLoss(const OpContext& ctx, const Tensor& logits, const Tensor& 
 }
 
 Tensor AddBalancingGradient(const OpContext& ctx, const Tensor& logits, const Tensor& loads,
-                            std::int64_t tokens, double loss_scale, const Tensor& dlogits) {
+                            std::int64_t tokens, double weight, const LossScale& scale,
+                            const Tensor& dlogits) {
   const auto layout = Derive(ctx, rules::AddBalancingGradient, logits, loads, dlogits);
   if (!layout.known) return Unknown(ctx);
   CheckTensor(ctx, "AddBalancingGradient", "dlogits", dlogits, logits.shape(), ctx.master());
@@ -132,7 +133,7 @@ Tensor AddBalancingGradient(const OpContext& ctx, const Tensor& logits, const Te
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     using C = Compute<T>;
     kernels::LoadBalancingBackward<T>(ctx, logits.Rows<const C>(), Elements<const C>(loads), tokens,
-                                      loss_scale, dlogits.Rows<C>());
+                                      weight, scale.value, dlogits.Rows<C>());
   });
   return Overwritten(ctx, dlogits, layout.value);
 }

@@ -147,19 +147,21 @@ void AddLoadBalancingLoss(const OpContext& ctx, RowSpan<const Compute<T>> logits
       });
 }
 
+// The gradient of *loss_scale * weight * tokens times the loss; *loss_scale on a GPU in its memory.
 template <typename T>
 void LoadBalancingBackward(const OpContext& ctx, RowSpan<const Compute<T>> logits,
-                           absl::Span<const Compute<T>> loads, std::int64_t tokens,
-                           double loss_scale, RowSpan<Compute<T>> dlogits) {
+                           absl::Span<const Compute<T>> loads, std::int64_t tokens, double weight,
+                           const double* loss_scale, RowSpan<Compute<T>> dlogits) {
   Choose<T>(
       ctx,
       [&]<typename U>(const StorageLaunchers<U>&) {
-        return Others<U>(ctx).LoadBalancingBackward(logits, loads, tokens, loss_scale, dlogits,
-                                                    Stream(ctx));
+        return Others<U>(ctx).LoadBalancingBackward(logits, loads, tokens, weight, loss_scale,
+                                                    dlogits, Stream(ctx));
       },
       [&] {
-        headwise::LoadBalancingBackward<Compute<T>>(logits, Counts(loads), tokens, loss_scale,
-                                                    dlogits, *ctx.pool);
+        headwise::LoadBalancingBackward<Compute<T>>(
+            logits, Counts(loads), tokens, *loss_scale * weight * static_cast<double>(tokens),
+            dlogits, *ctx.pool);
       });
 }
 

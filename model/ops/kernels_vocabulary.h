@@ -51,9 +51,10 @@ void EmbeddingBackward(const OpContext& ctx, absl::Span<const std::int32_t> toke
   bad.Check();
 }
 
+// *loss_scale in the memory of the logits: on a GPU, in its.
 template <typename T>
 void CrossEntropy(const OpContext& ctx, const LogitTransform& op, RowSpan<const Compute<T>> z,
-                  absl::Span<const std::int32_t> targets, double loss_scale,
+                  absl::Span<const std::int32_t> targets, const double* loss_scale,
                   absl::Span<Compute<T>> losses, RowSpan<T> dz) {
   FirstBadIndex bad(ctx, Fault::kTarget);
   Choose<T>(
@@ -61,7 +62,7 @@ void CrossEntropy(const OpContext& ctx, const LogitTransform& op, RowSpan<const 
       [&]<typename U>(const StorageLaunchers<U>& of) {
         return of.CrossEntropy(op, z, targets, loss_scale, losses, dz, bad.get(), Stream(ctx));
       },
-      [&] { headwise::CrossEntropy<T>(op, z, targets, loss_scale, losses, dz, *ctx.pool); });
+      [&] { headwise::CrossEntropy<T>(op, z, targets, *loss_scale, losses, dz, *ctx.pool); });
   bad.Check();
 }
 

@@ -31,8 +31,9 @@ VocabularyLoss::VocabularyLoss(const OpContext& ctx, const LayoutType& logits) :
 
 template <typename T>
 absl::Status VocabularyLoss::RunShared(const LogitTransform& op, const Tensor& z,
-                                       absl::Span<const std::int32_t> targets, double loss_scale,
-                                       const Tensor& losses, const Tensor& dz) {
+                                       absl::Span<const std::int32_t> targets,
+                                       const double* loss_scale, const Tensor& losses,
+                                       const Tensor& dz) {
   using C = Compute<T>;
   const VocabularyShard columns = {.begin = begin_, .vocabulary = vocabulary_};
   std::vector<C> maxima(targets.size()), sums(targets.size()), target_logits(targets.size());
@@ -48,14 +49,14 @@ absl::Status VocabularyLoss::RunShared(const LogitTransform& op, const Tensor& z
   }
   ShardedLosses<C>(targets, sums, target_logits, Elements<C>(losses));
   if (dz.defined()) {
-    ShardGradient<T>(op, z.Rows<C>(), targets, columns, maxima, sums, loss_scale, dz.Rows<T>(),
+    ShardGradient<T>(op, z.Rows<C>(), targets, columns, maxima, sums, *loss_scale, dz.Rows<T>(),
                      *ctx_.pool);
   }
   return absl::OkStatus();
 }
 
 void VocabularyLoss::Run(const LogitTransform& op, const Tensor& z,
-                         absl::Span<const std::int32_t> targets, double loss_scale,
+                         absl::Span<const std::int32_t> targets, const double* loss_scale,
                          const Tensor& losses, const Tensor& dz) {
   Dispatch(ctx_, [&]<typename T>(StorageType<T>) {
     if (axes_.empty()) {

@@ -23,12 +23,12 @@ class VocabularyLoss {
 
   // Overwrites losses [T] master from z [T, V's share] master and, unless it is undefined, dz.
   void Run(const LogitTransform& op, const Tensor& z, absl::Span<const std::int32_t> targets,
-           double loss_scale, const Tensor& losses, const Tensor& dz);
+           const double* loss_scale, const Tensor& losses, const Tensor& dz);
 
  private:
   template <typename T>
   absl::Status RunShared(const LogitTransform& op, const Tensor& z,
-                         absl::Span<const std::int32_t> targets, double loss_scale,
+                         absl::Span<const std::int32_t> targets, const double* loss_scale,
                          const Tensor& losses, const Tensor& dz);
 
   const OpContext& ctx_;

@@ -54,14 +54,13 @@ std::string TrainingGraphs::Describe() const {
   return absl::StrCat(DescribeUse("train step", step), "; ", DescribeUse("validation", loss));
 }
 
-absl::Status RepeatedWork::Run(double constant, absl::FunctionRef<absl::Status()> enqueue) {
+absl::Status RepeatedWork::Run(absl::FunctionRef<absl::Status()> enqueue) {
   if (graph_ == nullptr && warm_) {
     HW_ASSIGN_OR_RETURN(graph_, gpu_.Capture(enqueue));
-    constant_ = constant;
     use_.kernels = graph_->kernels();
     ++use_.captures;
   }
-  if (graph_ != nullptr && constant == constant_) {
+  if (graph_ != nullptr) {
     ++use_.launches;
     return graph_->Launch();
   }
@@ -102,12 +101,12 @@ absl::StatusOr<StepOutcome> GpuTraining::Step(const std::vector<TokenBatch>& bat
                                               std::int64_t total_steps, ThreadPool& pool) {
   if (MakeRoom(gpu_, batches, micro_batches_)) step_.Forget();
   for (std::size_t i = 0; i < batches.size(); ++i) {
-    HW_RETURN_IF_ERROR(micro_batches_[i].Upload(batches[i]));
+    HW_RETURN_IF_ERROR(micro_batches_[i].Upload(batches[i], loss_scale));
   }
   HW_RETURN_IF_ERROR(optimizer_->Prepare(step, total_steps));
-  HW_RETURN_IF_ERROR(step_.Run(loss_scale, [&]() -> absl::Status {
+  HW_RETURN_IF_ERROR(step_.Run([&]() -> absl::Status {
     for (const GpuBatch& batch : micro_batches_) {
-      decoder_.EnqueueForwardBackward(batch, loss_scale);
+      decoder_.EnqueueForwardBackward(batch);
       HW_RETURN_IF_ERROR(accumulator_.Enqueue());
     }
     HW_RETURN_IF_ERROR(optimizer_->Enqueue());
@@ -130,8 +129,8 @@ absl::StatusOr<double> GpuTraining::Loss(const TokenBatch& batch, ThreadPool& po
     return decoder_.Loss(batch, pool);
   }
   if (MakeRoom(gpu_, {batch}, validation_)) loss_.Forget();
-  HW_RETURN_IF_ERROR(validation_[0].Upload(batch));
-  HW_RETURN_IF_ERROR(loss_.Run(/*constant=*/0, [&] {
+  HW_RETURN_IF_ERROR(validation_[0].Upload(batch, /*loss_scale=*/0));
+  HW_RETURN_IF_ERROR(loss_.Run([&] {
     decoder_.EnqueueLoss(validation_[0]);
     return absl::OkStatus();
   }));

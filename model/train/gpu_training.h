@@ -14,10 +14,9 @@
 // A step uploads its micro-batches and some 100 bytes of the optimizer's, launches, and reads back
 // the losses and the report. The first steps are enqueued kernel by kernel, until one takes no
 // memory that those before have not taken: two, in general. Graphs are made then, and have the
-// addresses and the bits of what was enqueued. Enqueued likewise, without a graph:
-//
-//   a step whose number of targets, and so its loss scale, is not the graph's; as with documents
-//   a validation batch of another size, as the last one may be
+// addresses and the bits of what was enqueued; the number of targets, and so the loss scale, may be
+// another in each step. A validation batch of another size, as the last one may be, is enqueued
+// without a graph.
 //
 // Memory for segments (documents) grows to twice its size when a batch has more; the graph is made
 // anew then. So there is one graph of each kind at a time.
@@ -75,9 +74,8 @@ class RepeatedWork {
   // `decoder` enqueues the work on `gpu`; both must outlive this.
   RepeatedWork(Gpu& gpu, const Decoder& decoder) : gpu_(gpu), decoder_(decoder) {}
 
-  // Runs what `enqueue` enqueues. It must enqueue the same for the same `constant`, the one number
-  // that a graph takes from the host.
-  absl::Status Run(double constant, absl::FunctionRef<absl::Status()> enqueue);
+  // Runs what `enqueue` enqueues, which must be the same each time.
+  absl::Status Run(absl::FunctionRef<absl::Status()> enqueue);
   // The work's memory has moved: no graph of it.
   void Forget();
   const GraphUse& use() const { return use_; }
@@ -86,7 +84,6 @@ class RepeatedWork {
   Gpu& gpu_;
   const Decoder& decoder_;
   bool warm_ = false;  // the last run took no memory
-  double constant_ = 0;
   std::unique_ptr<GpuGraph> graph_;
   GraphUse use_;
 };

@@ -46,11 +46,12 @@ void ExpectCpuBits(const LogitTransform& op, const TestShape& s, bool bad = fals
   const RowSpan<T> gpu_dz = device.Out(dz);
   const auto gpu_losses = RowOf(device.Out(losses));
   const RowSpan<float> gpu_logits = device.Out(logits);
+  const double* const gpu_loss_scale = device.In(absl::MakeConstSpan(&kLossScale, 1)).data();
   std::vector<double> sum(1);
   double* const gpu_sum = device.Out(sum).data();
   std::uint64_t* const fault = device.Fault();
   const auto run = [&](CUstream_st* stream) -> absl::Status {
-    HW_RETURN_IF_ERROR(Kernels<T>().CrossEntropy(op, gpu_z, gpu_targets, kLossScale, gpu_losses,
+    HW_RETURN_IF_ERROR(Kernels<T>().CrossEntropy(op, gpu_z, gpu_targets, gpu_loss_scale, gpu_losses,
                                                  gpu_dz, fault, stream));
     HW_RETURN_IF_ERROR(Kernels().SumLosses(gpu_losses, gpu_sum, stream));
     return Kernels().TransformLogits(op, gpu_z, gpu_logits, stream);

@@ -171,11 +171,13 @@ void AddVocabulary(const DecoderShape& s, std::int64_t tokens, std::vector<Decod
                      const auto dz = memory.Rows<T>(tokens, ids);
                      const auto losses = Row(memory, tokens);
                      const auto* const values = memory.Copy(Tokens(tokens, ids));
+                     const double* const loss_scale =
+                         memory.Copy(std::vector<double>{1.0 / static_cast<double>(tokens)});
                      std::uint64_t* const fault = Fault(memory);
                      return [=](CUstream_st* stream) {
-                       return Kernels<T>().CrossEntropy(
-                           {.cap = 20}, z, absl::MakeConstSpan(values, tokens),
-                           1.0 / static_cast<double>(tokens), losses, dz, fault, stream);
+                       return Kernels<T>().CrossEntropy({.cap = 20}, z,
+                                                        absl::MakeConstSpan(values, tokens),
+                                                        loss_scale, losses, dz, fault, stream);
                      };
                    }});
 }

@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
 constexpr GemmBackend kContract = GemmBackend::kContract;
+constexpr double kLossScale = 0.125;
 
 struct Case {
   std::int64_t tokens, experts, chosen, width, hidden;
@@ -140,7 +141,9 @@ void OnCpu(const Operands<T>& in, Results<T>& r) {
   std::vector<float> sums(experts);
   SumProbabilities<float>(in.logits.view(), absl::MakeSpan(sums), pool);
   r.loss[0] += 0.01 * LoadBalancingLoss<float>(counts, sums, tokens);
-  LoadBalancingBackward<float>(in.logits.view(), counts, tokens, 0.125, r.dlogits.span(), pool);
+  LoadBalancingBackward<float>(in.logits.view(), counts, tokens,
+                               kLossScale * 0.01 * static_cast<double>(tokens), r.dlogits.span(),
+                               pool);
   UpdateSelectionBias(counts, 0.001f, absl::MakeSpan(r.selection_bias));
 }
 
@@ -166,6 +169,7 @@ void ExpectCpuBits(const Case& c) {
   const auto offsets = device.Out(r.offsets), row_of = device.Out(r.row_of);
   const auto loads = device.Out(r.loads), selection_bias = device.Out(r.selection_bias);
   double* const loss = device.Out(r.loss).data();
+  const double* const loss_scale = device.In(absl::MakeConstSpan(&kLossScale, 1)).data();
   auto* const group_scratch =
       device.Scratch<std::int32_t>(GroupByExpertScratch(c.tokens * c.chosen, c.experts));
   auto* const loss_scratch = device.Scratch<float>(LoadBalancingLossScratch(c.tokens, c.experts));
@@ -187,7 +191,8 @@ void ExpectCpuBits(const Case& c) {
     HW_RETURN_IF_ERROR(k.CountLoads(offsets, loads, stream));
     HW_RETURN_IF_ERROR(
         k.LoadBalancingLoss(logits, loads, c.tokens, 0.01, loss, loss_scratch, stream));
-    HW_RETURN_IF_ERROR(k.LoadBalancingBackward(logits, loads, c.tokens, 0.125, dlogits, stream));
+    HW_RETURN_IF_ERROR(
+        k.LoadBalancingBackward(logits, loads, c.tokens, 0.01, loss_scale, dlogits, stream));
     return k.UpdateSelectionBias(loads, 0.001f, /*skip=*/nullptr, selection_bias, stream);
   };
   ASSERT_EQ(device.Run(run), absl::OkStatus());

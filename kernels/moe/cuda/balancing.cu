@@ -82,9 +82,11 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(32 * kGradientWarps)
     BalancingGradientKernel(const Rows<const float> logits, std::int64_t rows, int num_experts,
-                            const float* loads, double tokens, double per_token,
-                            const Rows<float> dlogits) {
+                            const float* loads, double tokens, double weight,
+                            const double* loss_scale, const Rows<float> dlogits) {
   HW_DYNAMIC_SHARED(float, shared, 0);  // a [experts], then p [experts] of each warp
+  const double scale = __dmul_rn(__dmul_rn(LoadCached(loss_scale), weight), tokens);
+  const double per_token = __ddiv_rn(__dmul_rn(scale, static_cast<double>(num_experts)), tokens);
   for (int e = threadIdx.x; e < num_experts; e += 32 * kGradientWarps) {
     const double share = __ddiv_rn(static_cast<double>(LoadCached(loads + e)), tokens);
     shared[e] = __double2float_rn(__dmul_rn(per_token, share));
@@ -165,24 +167,23 @@ absl::Status LoadBalancingLoss(RowSpan<const float> logits, absl::Span<const flo
 }
 
 absl::Status LoadBalancingBackward(RowSpan<const float> logits, absl::Span<const float> loads,
-                                   std::int64_t tokens, double loss_scale, RowSpan<float> dlogits,
-                                   CUstream_st* stream) {
+                                   std::int64_t tokens, double weight, const double* loss_scale,
+                                   RowSpan<float> dlogits, CUstream_st* stream) {
   HW_CHECK_EQ(static_cast<std::int64_t>(loads.size()), logits.width) << "experts of loads";
   HW_CHECK_EQ(dlogits.rows, logits.rows) << "tokens of dlogits";
   HW_CHECK_EQ(dlogits.width, logits.width) << "experts of dlogits";
   if (logits.rows == 0 || logits.width == 0) return absl::OkStatus();
   HW_CHECK_GE(tokens, logits.rows);
+  HW_CHECK(loss_scale != nullptr) << "loss_scale";
   HW_RETURN_IF_ERROR(CheckExperts("LoadBalancingBackward", logits.width));
   const auto num_experts = static_cast<int>(logits.width);
-  const double per_token =
-      loss_scale * static_cast<double>(num_experts) / static_cast<double>(tokens);
   const int bytes = (1 + kGradientWarps) * num_experts * static_cast<int>(sizeof(float));
   std::int64_t blocks;
   HW_RETURN_IF_ERROR(CheckBlocks("logits", "rows", logits.rows, 1, kGradientWarps, blocks));
   HW_RETURN_IF_ERROR(AllowSharedMemory("LoadBalancingBackward", BalancingGradientKernel, bytes));
   HW_LAUNCH(BalancingGradientKernel, static_cast<unsigned>(blocks), 32 * kGradientWarps, bytes,
             stream, MakeRows(logits), logits.rows, num_experts, loads.data(),
-            static_cast<double>(tokens), per_token, MakeRows(dlogits));
+            static_cast<double>(tokens), weight, loss_scale, MakeRows(dlogits));
   return LaunchStatus("LoadBalancingBackward");
 }
 
