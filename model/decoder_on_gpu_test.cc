@@ -138,12 +138,12 @@ TEST_P(DecoderOnGpu, UnfusedQkvHasTheBitsOfTheCpuAndOfFused) {
     ModelConfig of_fused = config;
     of_fused.mutable_attention()->set_unfused_qkv(false);
     const auto cpu = OnCpu(config), fused = OnCpu(of_fused);
-    const TokenBatch first = RandomBatch({23, 1}, config.vocab_size());
-    const TokenBatch second = RandomBatch({9, 15}, config.vocab_size(), 2);
+    const TokenBatch first = RandomBatch({7, 1}, config.vocab_size());
+    const TokenBatch second = RandomBatch({3, 5}, config.vocab_size(), 2);
     int kernels[2];
     for (Decoder* const like : {cpu.get(), fused.get()}) {
       const auto gpu = OnGpu(*like);
-      GpuBatch batch(*gpu_, {.tokens = 24, .segments = 2});
+      GpuBatch batch(*gpu_, {.tokens = 8, .segments = 2});
       ASSERT_EQ(batch.Upload(first), absl::OkStatus());
       std::int64_t allocations;
       do {  // until there is the memory that a pass takes
