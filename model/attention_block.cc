@@ -9,33 +9,10 @@
 #include "core/parallel/rules/attention_rules.h"
 #include "model/config.h"
 #include "model/initial_std.h"
+#include "model/qkv_preparation.h"
 
 namespace headwise {
 namespace {
-
-HeadNorm Norm(HeadNormStyle style) {
-  switch (style) {
-    case HEAD_NORM_SCALELESS:
-      return HeadNorm::kScaleless;
-    case HEAD_NORM_WEIGHTED:
-      return HeadNorm::kWeighted;
-    case HEAD_NORM_GAIN_CENTERED:
-      return HeadNorm::kGainCentered;
-    default:
-      return HeadNorm::kNone;
-  }
-}
-
-Rounding RoundingOf(QkvRounding rounding) {
-  switch (rounding) {
-    case BEFORE_WEIGHT:
-      return Rounding::kBeforeWeight;
-    case ONLY_AT_END:
-      return Rounding::kOnlyAtEnd;
-    default:
-      return Rounding::kAfterWeight;
-  }
-}
 
 Tensor ValueOf(const Parameter* parameter) {
   return parameter == nullptr ? Tensor() : parameter->value;
@@ -75,12 +52,7 @@ AttentionBlock::AttentionBlock(const ModelConfig& config, std::int64_t layer,
                                const std::string& name, const RotaryTable* rotary,
                                ParameterStore& store)
     : layer_(layer),
-      prepare_{.layout = *QkvLayout(config.attention()),
-               .norm = Norm(config.attention().head_norm()),
-               .epsilon = static_cast<float>(config.attention().head_norm_epsilon()),
-               .query_scale = static_cast<float>(config.attention().query_scale()),
-               .rotary = LayerUsesRope(config, layer) ? rotary : nullptr,
-               .rounding = RoundingOf(config.attention().rounding())},
+      prepare_(QkvPreparationOf(config, layer, rotary)),
       attention_{.query_heads = config.attention().num_query_heads(),
                  .kv_heads = config.attention().num_kv_heads(),
                  .head_dim = config.attention().head_dim(),

@@ -47,10 +47,11 @@ struct DecoderOptions {
   DType compute = DType::kF32;  // kF32 or kBF16; kF64 for gradient tests (contract GEMM only)
   GemmBackend gemm = GemmBackend::kOneDnn;
   Device device = Device::kCpu;
-  // On the CPU. kCudaEmulated: not with kF64, unfused_qkv, wide heads.
+  // On the CPU. kCudaEmulated: not with kF64, wide heads, or unfused_qkv of shapes that
+  // have none (model/qkv_preparation.h).
   Kernels kernels = Kernels::kCpu;
   // On kCuda: the GPU whose memory holds all tensors, and launchers of its kernels. Not owned; must
-  // outlive the decoder. Not with kF64, unfused_qkv, wide heads, sharding.
+  // outlive the decoder. Not with what kCudaEmulated does not take, nor with sharding.
   Gpu* gpu = nullptr;
   const KernelLaunchers* launchers = nullptr;
   // Not null: this decoder is one rank's share of a model (model/sharding.h). Not owned; must

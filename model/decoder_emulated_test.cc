@@ -64,6 +64,23 @@ TEST_P(DecoderEmulated, PrefillAndDecodeHaveTheBitsOfTheCpu) {
   }
 }
 
+TEST_P(DecoderEmulated, UnfusedQkvHasTheBitsOfTheCpuAndOfFused) {
+  const ModelConfig config = UnfusedSparkConfig();
+  ModelConfig of_fused = config;
+  of_fused.mutable_attention()->set_unfused_qkv(false);
+  const auto emulated = Make(config, Kernels::kCudaEmulated);
+  const TokenBatch batch = RandomBatch({23, 1}, config.vocab_size());
+  for (const ModelConfig& other : {config, of_fused}) {
+    const auto cpu = Make(other, Kernels::kCpu);
+    EXPECT_EQ(emulated->ForwardBackward(batch, 0.25, pool_),
+              cpu->ForwardBackward(batch, 0.25, pool_));
+    EXPECT_TRUE(GradientBits(*emulated) == GradientBits(*cpu));
+    const auto a = *cpu->NewCache(1, 20), b = *emulated->NewCache(1, 20);
+    EXPECT_TRUE(Bytes(emulated->Extend(*b, {{1, 2, 3}}, pool_)) ==
+                Bytes(cpu->Extend(*a, {{1, 2, 3}}, pool_)));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Dtypes, DecoderEmulated, testing::Values(DType::kF32, DType::kBF16),
                          [](const auto& info) { return Name(info.param); });
 
@@ -78,6 +95,15 @@ TEST(DecoderEmulatedDeathTest, ATokenOutsideOfTheVocabularyIsNamed) {
   batch.inputs[3] = 0;
   batch.targets[2] = -2;
   EXPECT_DEATH(decoder->Loss(batch, pool), "CrossEntropy: target 2 is out of range");
+}
+
+TEST(DecoderEmulatedDeathTest, APositionOutsideOfTheTableIsNamed) {
+  const ModelConfig config = UnfusedSparkConfig();
+  const auto decoder = RandomDecoder(config, {.kernels = Kernels::kCudaEmulated});
+  ThreadPool pool(1);
+  TokenBatch batch = RandomBatch({5}, config.vocab_size());
+  batch.positions[3] = config.max_sequence_length();
+  EXPECT_DEATH(decoder->Loss(batch, pool), "PrepareQkv: position 3 is out of range");
 }
 
 TEST(DecoderEmulatedTest, WhatHasNoCudaKernelsIsRefused) {

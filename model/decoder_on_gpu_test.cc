@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/heads/packed_qkv.h"
 #include "gtest/gtest.h"
 #include "kernels/launchers/gpu_on_host.h"
+#include "kernels/prepare_qkv/contract.h"
 #include "model/decoder.h"
 #include "model/gpu/batch.h"
 #include "model/gpu/tensors.h"
@@ -130,6 +132,55 @@ TEST_P(DecoderOnGpu, ACapturedPassTakesTheBatchOfEachLaunchAndAllocatesNothing) 
   EXPECT_EQ(gpu->activation_allocations(), allocations);
 }
 
+// The twin counts launchers: the backward has one more where it splits q and k again.
+TEST_P(DecoderOnGpu, UnfusedQkvHasTheBitsOfTheCpuAndOfFused) {
+  for (const HeadNormStyle norm : {HEAD_NORM_SCALELESS, HEAD_NORM_GAIN_CENTERED}) {
+    ModelConfig config = UnfusedSparkConfig();
+    config.mutable_attention()->set_head_norm(norm);
+    ModelConfig of_fused = config;
+    of_fused.mutable_attention()->set_unfused_qkv(false);
+    const auto cpu = OnCpu(config), fused = OnCpu(of_fused);
+    const TokenBatch first = RandomBatch({7, 1}, config.vocab_size());
+    const TokenBatch second = RandomBatch({3, 5}, config.vocab_size(), 2);
+    int kernels[2];
+    for (Decoder* const like : {cpu.get(), fused.get()}) {
+      const auto gpu = OnGpu(*like);
+      GpuBatch batch(*gpu_, {.tokens = 8, .segments = 2});
+      ASSERT_EQ(batch.Upload(first), absl::OkStatus());
+      std::int64_t allocations;
+      do {  // until there is the memory that a pass takes
+        allocations = gpu->activation_allocations();
+        gpu->EnqueueForwardBackward(batch, 0.25);
+      } while (gpu->activation_allocations() != allocations);
+      EXPECT_EQ(*batch.ReadLoss(), cpu->ForwardBackward(first, 0.25, pool_));
+      ExpectEqualGradients(*gpu, *cpu);
+      const auto graph = gpu_->Capture([&] {
+        gpu->EnqueueForwardBackward(batch, 0.25);
+        return absl::OkStatus();
+      });
+      ASSERT_TRUE(graph.ok()) << graph.status();
+      ASSERT_EQ(batch.Upload(second), absl::OkStatus());
+      ASSERT_EQ((*graph)->Launch(), absl::OkStatus());
+      EXPECT_EQ(*batch.ReadLoss(), fused->ForwardBackward(second, 0.25, pool_));
+      ExpectEqualGradients(*gpu, *fused);
+      EXPECT_EQ(gpu->activation_allocations(), allocations);
+      kernels[like == fused.get()] = (*graph)->kernels();
+    }
+    EXPECT_EQ(kernels[0], kernels[1] + config.num_layers());
+  }
+}
+
+TEST_P(DecoderOnGpu, UnfusedQkvReportsAPositionThatIsOutOfRange) {
+  const auto gpu = OnGpu(*OnCpu(UnfusedSparkConfig()));
+  TokenBatch bad = RandomBatch({5, 3}, gpu->config().vocab_size());
+  bad.positions[2] = gpu->config().max_sequence_length();
+  GpuBatch memory(*gpu_, {.tokens = 8, .segments = 2});
+  ASSERT_EQ(memory.Upload(bad), absl::OkStatus());
+  gpu->EnqueueForwardBackward(memory, 1);
+  EXPECT_EQ(memory.ReadLoss().status(),
+            absl::InvalidArgumentError("PrepareQkv: position 2 is out of range"));
+}
+
 TEST_P(DecoderOnGpu, InitialWeightsAreThoseOfTheCpu) {
   for (const ModelConfig& config : {EverythingConfig(), PlainConfig()}) {
     const auto cpu = *Decoder::Create(config, {.compute = GetParam()});
@@ -194,6 +245,58 @@ TEST(OpsOnGpu, RowsAreCopiedWhereTheyOverlapToo) {
   EXPECT_EQ(apart.data<float>()[0], 4);
 }
 
+// Forward and backward, of tensors that start so many elements off a multiple of 64 bytes.
+std::vector<std::string> PrepareQkvOnGpu(std::int64_t tokens, bool unfused, std::int64_t off) {
+  const std::unique_ptr<Gpu> gpu = CreateGpuOnHost();
+  StoragePool storage(Device::kCuda, BlocksOf(*gpu));
+  const OpContext ctx = {.device = Device::kCuda,
+                         .launchers = &OnHostLaunchers(),
+                         .gpu = gpu.get(),
+                         .storage = &storage};
+  int seed = 0;
+  const auto random = [&](const Shape& shape) {
+    const Tensor host = Tensor::Empty(shape, DType::kF32, Device::kCpu);
+    ++seed;
+    for (std::int64_t i = 0; i < host.size(); ++i) {
+      host.data<float>()[i] = static_cast<float>((i * 37 + seed * 11) % 101 - 50) / 64;
+    }
+    const Tensor device = ctx.Empty({host.size() + off}).Slice(off, host.size()).View(shape);
+    EXPECT_EQ(Upload(*gpu, host, device), absl::OkStatus());
+    return device;
+  };
+  const QkvPreparation op = {
+      .layout = *PackedQkv::Interleaved({.query_heads = 2, .kv_heads = 1, .head_dim = 64}),
+      .norm = HeadNorm::kWeighted,
+      .query_scale = 1.5f};
+  const Tensor packed = random({tokens, 4 * 64});
+  const ops::QkvArguments arguments = {
+      .op = op, .q_weight = random({64}), .k_weight = random({64}), .unfused = unfused};
+  const ops::Qkv gradients = {
+      .q = random({tokens, 128}), .k = random({tokens, 64}), .v = random({tokens, 64})};
+  Tensor dq_weight = ctx.Empty({1, 64}), dk_weight = ctx.Empty({1, 64});
+  const ops::Qkv out = ops::PrepareQkv(ctx, arguments, packed);
+  const Tensor dpacked =
+      ops::PrepareQkvBackward(ctx, arguments, packed, gradients, &dq_weight, &dk_weight);
+  std::vector<std::string> bytes;
+  for (const Tensor& tensor : {out.q, out.k, out.v, dpacked, dq_weight, dk_weight}) {
+    bytes.push_back(Bytes(*Download(*gpu, tensor)));
+  }
+  return bytes;
+}
+
+TEST(OpsOnGpu, UnfusedQkvTakesRowsThatStartAnywhere) {
+  for (const std::int64_t off : {0, 1}) {
+    EXPECT_TRUE(PrepareQkvOnGpu(5, true, off) == PrepareQkvOnGpu(5, false, 0)) << off;
+  }
+}
+
+TEST(OpsOnGpu, UnfusedQkvTakesNoTokens) {
+  const std::vector<std::string> bytes = PrepareQkvOnGpu(0, true, 0);
+  EXPECT_EQ(bytes[3], "");
+  EXPECT_EQ(bytes[4], std::string(64 * sizeof(float), 0));
+  EXPECT_EQ(bytes[5], std::string(64 * sizeof(float), 0));
+}
+
 TEST(DecoderOnGpuTest, WhatAGpuCannotRunIsRefused) {
   const std::unique_ptr<Gpu> gpu = CreateGpuOnHost();
   DecoderOptions options = {
@@ -207,8 +310,16 @@ TEST(DecoderOnGpuTest, WhatAGpuCannotRunIsRefused) {
             "ffn.moe.num_experts: found 5000, expected at most 4096 with CUDA kernels");
   config = PlainConfig();
   config.mutable_attention()->set_unfused_qkv(true);
+  EXPECT_EQ(
+      refusal(config),
+      "attention.unfused_qkv: found true, expected false: the unfused CUDA kernels take heads of "
+      "64 or 128 elements, found 8");
+  // Of a layer that rotates, though others do not.
+  config = UnfusedSparkConfig();
+  config.mutable_attention()->mutable_rope()->set_rotary_dim(32);
   EXPECT_EQ(refusal(config),
-            "attention.unfused_qkv: found true, expected false with CUDA kernels, which are fused");
+            "attention.unfused_qkv: found true, expected false: the unfused CUDA kernels take RoPE "
+            "over the whole head of 64, found 32");
   options.compute = DType::kF64;
   options.gemm = GemmBackend::kContract;
   EXPECT_EQ(refusal(PlainConfig()), "double precision has no CUDA kernels: use F32 or BF16");

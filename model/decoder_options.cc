@@ -5,6 +5,7 @@
 #include "kernels/attention/cuda.h"
 #include "kernels/moe/cuda.h"
 #include "model/config.h"
+#include "model/qkv_preparation.h"
 
 namespace headwise {
 namespace {
@@ -15,8 +16,11 @@ absl::Status CheckCudaKernels(const ModelConfig& config, const DecoderOptions& o
     return absl::InvalidArgumentError("double precision has no CUDA kernels: use F32 or BF16");
   }
   if (config.attention().unfused_qkv()) {
-    return absl::InvalidArgumentError(
-        "attention.unfused_qkv: found true, expected false with CUDA kernels, which are fused");
+    const absl::Status unfused = CheckUnfusedQkvOnCuda(ResolveModelConfig(config));
+    if (!unfused.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attention.unfused_qkv: found true, expected false: ", unfused.message()));
+    }
   }
   if (config.attention().head_dim() > kMostCudaHeadDim) {
     return absl::InvalidArgumentError(

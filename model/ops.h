@@ -54,7 +54,7 @@ namespace headwise {
 // OpContext: its launchers.
 enum class Kernels {
   kCpu,
-  // Where a family has CUDA kernels, these, on the CPU (kernels/emulation): prepare_qkv, fused; RMS
+  // Where a family has CUDA kernels, these, on the CPU (kernels/emulation): prepare_qkv; RMS
   // norm, elementwise, gates, SwiGLU; attention; embedding; cross-entropy of logits that lie on one
   // rank; biases' gradients; experts, whose products these are with GemmBackend::kContract. For tests
   // and for developing kernels: slower, and every access is checked.

@@ -140,6 +140,14 @@ ModelConfig ExpertsConfig() { return Parse(kExperts); }
 
 ModelConfig SparkConfig() { return Parse(kSpark); }
 
+ModelConfig UnfusedSparkConfig() {
+  ModelConfig config = SparkConfig();
+  config.set_name("unfused_spark");
+  config.mutable_attention()->set_head_dim(64);
+  config.mutable_attention()->set_unfused_qkv(true);
+  return config;
+}
+
 std::vector<ModelConfig> AllTestConfigs() {
   return {EverythingConfig(), OtherwiseConfig(), PlainConfig(), ExpertsConfig(), SparkConfig()};
 }

@@ -29,7 +29,10 @@ ModelConfig ExpertsConfig();
 // norms, residual gates, a norm of each head's output.
 ModelConfig SparkConfig();
 
-// All of the above.
+// The same with heads of 64 and unfused QKV, which CUDA kernels take.
+ModelConfig UnfusedSparkConfig();
+
+// All of the above but the last.
 std::vector<ModelConfig> AllTestConfigs();
 
 }  // namespace headwise

@@ -28,6 +28,7 @@
 #include "kernels/moe/cuda.h"
 #include "kernels/muon_step/cuda.h"
 #include "kernels/prepare_qkv/cuda.h"
+#include "kernels/prepare_qkv/cuda_unfused.h"
 #include "kernels/rms_norm/cuda.h"
 #include "kernels/swiglu/cuda.h"
 
@@ -50,6 +51,9 @@
   X(CrossEntropy)                \
   X(PrepareQkv)                  \
   X(PrepareQkvBackward)          \
+  X(PrepareQkvUnfused)           \
+  X(PrepareQkvBackwardUnfused)   \
+  X(SplitQkvUnfused)             \
   X(AttentionForward)            \
   X(AttentionBackward)           \
   X(DispatchForward)             \

@@ -53,6 +53,16 @@ __device__ void StoreChunk(float* to, const float (&x)[kChunk]) {
   StoreGlobal(reinterpret_cast<float4*>(to + 4), make_float4(x[4], x[5], x[6], x[7]));
 }
 
+// x as a tensor of T holds it.
+template <typename T>
+__device__ float Rounded(float x) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return x;
+  } else {
+    return __bfloat162float(__float2bfloat16_rn(x));
+  }
+}
+
 // Bits as they are, a NaN's too.
 template <typename T>
 __device__ void CopyChunk(const T* from, T* to) {
@@ -108,8 +118,8 @@ __device__ void FindSlot(const Slots& slots, int slot, int& part, int& head) {
   }
 }
 
-// Copies between packed [T, slots, D] and q [T, H, D], k and v [T, G, D]. P is T or const T on the
-// side that is read. v may be null: then its slots are left out.
+// Copies between packed [T, slots, D] and q [T, H, D], k and v [T, G, D]. Packed or Part is const T,
+// the side that is read. v may be null: then its slots are left out.
 template <bool kSplit, typename T, typename Packed, typename Part>
 __global__ void __launch_bounds__(kThreads) MoveHeads(Packed* packed, Part* q, Part* k, Part* v,
                                                       std::int64_t tokens, Slots slots, int dim) {
@@ -148,11 +158,12 @@ __device__ void EffectiveWeight(const float* weight, bool gain_centered, int off
   for (float& x : w) x = __fadd_rn(1.0f, x);
 }
 
-// y = norm(x) of `heads` heads, all tokens' together.
+// y = norm(x) scale of `heads` heads, all tokens' together, rounded before the scale and after. A
+// scale of 1 is no multiply at all.
 template <typename T, int kDim>
 __global__ void __launch_bounds__(kThreads)
-    NormForward(const T* x, const float* weight, bool gain_centered, float epsilon, T* y,
-                std::int64_t heads) {
+    NormForward(const T* x, const float* weight, bool gain_centered, float epsilon, float scale,
+                T* y, std::int64_t heads) {
   const std::int64_t at = ThreadIndex() * kChunk;
   const bool mine = at < heads * kDim;
   float v[kChunk] = {}, w[kChunk];
@@ -162,15 +173,19 @@ __global__ void __launch_bounds__(kThreads)
   EffectiveWeight(weight, gain_centered, static_cast<int>(at % kDim), w);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) v[i] = __fmul_rn(__fmul_rn(v[i], r), w[i]);
+  if (scale != 1.0f) {
+#pragma unroll
+    for (float& y_i : v) y_i = __fmul_rn(Rounded<T>(y_i), scale);
+  }
   StoreChunk(y + at, v);
 }
 
-// dx from g = dy. A head's threads go through `run` consecutive tokens: one, or with a weight a
+// dx from g = dy, which is scaled and rounded first. A head's threads go through `run` consecutive tokens: one, or with a weight a
 // tile, and then leave the sums of g xh in partials [tiles, H, D].
 template <typename T, int kDim>
 __global__ void __launch_bounds__(kThreads)
     NormBackward(const T* x, const T* g, const float* weight, bool gain_centered, float epsilon,
-                 T* dx, float* partials, std::int64_t tokens, int heads, int run) {
+                 float scale, T* dx, float* partials, std::int64_t tokens, int heads, int run) {
   constexpr int kChunks = kDim / kChunk;
   const std::int64_t index = ThreadIndex() / kChunks;  // of the head in the run of tokens
   const std::int64_t begin = index / heads * run;
@@ -188,6 +203,7 @@ __global__ void __launch_bounds__(kThreads)
     const float r = ReciprocalRms<kDim>(xh, epsilon);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
+      if (scale != 1.0f) h[i] = Rounded<T>(__fmul_rn(h[i], scale));
       xh[i] = __fmul_rn(xh[i], r);
       if (mine) sums[i] = __fmaf_rn(h[i], xh[i], sums[i]);
       h[i] = __fmul_rn(h[i], w[i]);
@@ -261,21 +277,36 @@ __global__ void SumTiles(const float* sums, float* dweight, std::int64_t stride,
 
 // --- RoPE ----------------------------------------------------------------------------------------
 
-// to = RoPE(from) by halves, or its transpose. A thread takes a chunk of the first half of a head
+struct RopeTable {
+  const float* cos;  // [length, D/2]
+  const float* sin;
+  std::int64_t length;
+  const std::int64_t* positions;        // [T]
+  unsigned long long* first_bad_token;  // NOLINT(google-runtime-int): atomicMin's type
+};
+
+// to = RoPE(from) by halves, or its transpose; nothing for a token whose position has no row in the
+// table, the smallest of which is kept. A thread takes a chunk of the first half of a head
 // and its partners in the second.
 template <typename T, int kDim, bool kTransposed>
 __global__ void __launch_bounds__(kThreads)
-    Rope(const T* from, const float* cos, const float* sin, const std::int64_t* positions, T* to,
-         std::int64_t tokens, int heads) {
+    Rope(const T* from, RopeTable table, T* to, std::int64_t tokens, int heads) {
   constexpr int kHalf = kDim / 2, kPairs = kHalf / kChunk;
   const std::int64_t head = ThreadIndex() / kPairs, t = head / heads;
   if (t >= tokens) return;
   const int offset = static_cast<int>(ThreadIndex() % kPairs) * kChunk;
-  const std::int64_t row = LoadGlobal(positions + t) * kHalf + offset;
+  const std::int64_t position = LoadGlobal(table.positions + t);
+  if (position < 0 || position >= table.length) {
+    if (head % heads == 0 && offset == 0) {
+      atomicMin(table.first_bad_token, static_cast<unsigned long long>(t));  // NOLINT
+    }
+    return;
+  }
+  const std::int64_t row = position * kHalf + offset;
   const std::int64_t at = head * kDim + offset;
   float c[kChunk], s[kChunk], a[kChunk], b[kChunk];
-  LoadChunk(cos + row, c);
-  LoadChunk(sin + row, s);
+  LoadChunk(table.cos + row, c);
+  LoadChunk(table.sin + row, s);
   LoadChunk(from + at, a);
   LoadChunk(from + at + kHalf, b);
 #pragma unroll
@@ -316,23 +347,26 @@ unsigned Blocks(std::int64_t threads) {
   return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
 }
 
+bool Aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
+
 template <typename T>
 bool Plain(RowSpan<T> span) {
-  return span.data == nullptr ||
-         (span.contiguous() && reinterpret_cast<std::uintptr_t>(span.data) % 16 == 0);
+  return span.data == nullptr || (span.contiguous() && Aligned(span.data));
 }
 
-absl::Status CheckSupported(const QkvPreparation& op, std::int64_t tokens, bool rows_are_plain) {
-  const std::int64_t dim = op.layout.head_dim();
-  const bool rope_fits = op.rotary == nullptr || (op.rotary->pairing() == RotaryPairing::kHalf &&
-                                                  op.rotary->rotary_dim() == dim);
-  if (tokens > 0 && (dim == 64 || dim == 128) && op.norm != HeadNorm::kNone &&
-      op.query_scale == 1.0f && op.rounding == Rounding::kAfterWeight && rope_fits &&
-      rows_are_plain) {
+// The op, and the rows as the caller has looked at them.
+template <typename T>
+absl::Status CheckSupported(const QkvPreparation& op, const QkvInputs<T>& in,
+                            const QkvLaunch& launch, bool rows_are_plain) {
+  HW_RETURN_IF_ERROR(CheckUnfused(op));
+  if (rows_are_plain && Plain(in.packed) && Aligned(in.q_weight.data()) &&
+      Aligned(in.k_weight.data()) && Aligned(launch.cos) && Aligned(launch.sin)) {
     return absl::OkStatus();
   }
   return absl::UnimplementedError(
-      "the unfused CUDA kernels take what cuda_unfused.h says, which is not this");
+      "the unfused CUDA kernels take contiguous rows, weights and tables that start on multiples "
+      "of "
+      "16 bytes");
 }
 
 Slots MakeSlots(const PackedQkv& layout) {
@@ -347,18 +381,19 @@ template <typename T, int kDim>
 class Tensor {
  public:
   Tensor(const QkvPreparation& op, std::int64_t tokens, std::int64_t heads,
-         absl::Span<const float> weight, const QkvLaunch& launch)
+         absl::Span<const float> weight, float scale, const QkvLaunch& launch)
       : op_(op),
         tokens_(tokens),
         heads_(heads),
         chunks_(tokens * heads * (kDim / kChunk)),
         weight_(weight.empty() ? nullptr : weight.data()),
+        scale_(scale),
         launch_(launch) {}
 
   absl::Status NormAndRope(const T* x, T* norm, T* out) const {
     HW_LAUNCH((NormForward<T, kDim>), Blocks(chunks_), kThreads, 0, launch_.stream, x, weight_,
-              op_.norm == HeadNorm::kGainCentered, op_.epsilon, op_.rotary == nullptr ? out : norm,
-              tokens_ * heads_);
+              op_.norm == HeadNorm::kGainCentered, op_.epsilon, scale_,
+              op_.rotary == nullptr ? out : norm, tokens_ * heads_);
     HW_RETURN_IF_ERROR(LaunchStatus("NormForward"));
     return op_.rotary == nullptr ? absl::OkStatus() : Turn<false>(norm, out);
   }
@@ -370,7 +405,7 @@ class Tensor {
     const std::int64_t threads = (tokens_ + run - 1) / run * heads_ * (kDim / kChunk);
     HW_LAUNCH((NormBackward<T, kDim>), Blocks(threads), kThreads, 0, launch_.stream, x,
               op_.rotary == nullptr ? d : g, weight_, op_.norm == HeadNorm::kGainCentered,
-              op_.epsilon, dx, weight_ == nullptr ? nullptr : partials, tokens_,
+              op_.epsilon, scale_, dx, weight_ == nullptr ? nullptr : partials, tokens_,
               static_cast<int>(heads_), run);
     return LaunchStatus("NormBackward");
   }
@@ -380,7 +415,7 @@ class Tensor {
                                  RowSpan<float> dweight) const {
     const std::int64_t tiles = (tokens_ + kTile - 1) / kTile;
     const std::int64_t groups = op_.layout.kv_heads(), group_size = heads_ / groups;
-    if (group_size > 1) {
+    if (group_size > 1 && tiles > 0) {
       HW_LAUNCH(SumHeads, Blocks(tiles * groups * kDim), kThreads, 0, launch_.stream, partials,
                 scratch, tiles * groups, static_cast<int>(group_size),
                 static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(group_size))), kDim);
@@ -398,28 +433,44 @@ class Tensor {
  private:
   template <bool kTransposed>
   absl::Status Turn(const T* from, T* to) const {
+    const RopeTable table = {.cos = launch_.cos,
+                             .sin = launch_.sin,
+                             .length = op_.rotary->length(),
+                             .positions = launch_.positions,
+                             .first_bad_token = reinterpret_cast<unsigned long long*>(
+                                 launch_.first_bad_token)};  // NOLINT
     HW_LAUNCH((Rope<T, kDim, kTransposed>), Blocks(chunks_ / 2), kThreads, 0, launch_.stream, from,
-              launch_.cos, launch_.sin, launch_.positions, to, tokens_, static_cast<int>(heads_));
+              table, to, tokens_, static_cast<int>(heads_));
     return LaunchStatus("Rope");
   }
 
   const QkvPreparation& op_;
   std::int64_t tokens_, heads_, chunks_;
   const float* weight_;
+  float scale_;
   const QkvLaunch& launch_;
 };
+
+// q, k and v from packed; v may be null.
+template <typename T>
+absl::Status Split(const PackedQkv& layout, RowSpan<const T> packed, T* q, T* k, T* v,
+                   CUstream_st* stream) {
+  HW_LAUNCH((MoveHeads<true, T, const T, T>), Blocks(packed.rows * layout.row_width() / kChunk),
+            kThreads, 0, stream, packed.data, q, k, v, packed.rows, MakeSlots(layout),
+            static_cast<int>(layout.head_dim()));
+  return LaunchStatus("MoveHeads");
+}
 
 template <typename T, int kDim>
 absl::Status Forward(const QkvPreparation& op, const QkvInputs<T>& in, const QkvOutputs<T>& out,
                      const UnfusedWorkspace<T>& workspace, const QkvLaunch& launch) {
   const PackedQkv& layout = op.layout;
   const std::int64_t tokens = in.packed.rows;
-  HW_LAUNCH((MoveHeads<true, T, const T, T>), Blocks(tokens * layout.row_width() / kChunk),
-            kThreads, 0, launch.stream, in.packed.data, workspace.q, workspace.k, out.v.data,
-            tokens, MakeSlots(layout), kDim);
-  HW_RETURN_IF_ERROR(LaunchStatus("MoveHeads"));
-  const Tensor<T, kDim> q(op, tokens, layout.query_heads(), in.q_weight, launch);
-  const Tensor<T, kDim> k(op, tokens, layout.kv_heads(), in.k_weight, launch);
+  if (tokens == 0) return absl::OkStatus();
+  HW_RETURN_IF_ERROR(
+      Split<T>(layout, in.packed, workspace.q, workspace.k, out.v.data, launch.stream));
+  const Tensor<T, kDim> q(op, tokens, layout.query_heads(), in.q_weight, op.query_scale, launch);
+  const Tensor<T, kDim> k(op, tokens, layout.kv_heads(), in.k_weight, 1.0f, launch);
   HW_RETURN_IF_ERROR(q.NormAndRope(workspace.q, workspace.q_norm, out.q.data));
   return k.NormAndRope(workspace.k, workspace.k_norm, out.k.data);
 }
@@ -432,16 +483,19 @@ absl::Status Backward(const QkvPreparation& op, const QkvInputs<T>& in,
   const std::int64_t tokens = in.packed.rows, tiles = (tokens + kTile - 1) / kTile;
   float* const k_partials = workspace.partials + tiles * layout.query_heads() * kDim;
   float* const scratch = k_partials + tiles * layout.kv_heads() * kDim;
-  const Tensor<T, kDim> q(op, tokens, layout.query_heads(), in.q_weight, launch);
-  const Tensor<T, kDim> k(op, tokens, layout.kv_heads(), in.k_weight, launch);
-  HW_RETURN_IF_ERROR(q.NormAndRopeBackward(workspace.q, gradients.dq.data, workspace.q_norm,
-                                           workspace.dq, workspace.partials));
-  HW_RETURN_IF_ERROR(k.NormAndRopeBackward(workspace.k, gradients.dk.data, workspace.k_norm,
-                                           workspace.dk, k_partials));
+  const Tensor<T, kDim> q(op, tokens, layout.query_heads(), in.q_weight, op.query_scale, launch);
+  const Tensor<T, kDim> k(op, tokens, layout.kv_heads(), in.k_weight, 1.0f, launch);
+  if (tokens > 0) {
+    HW_RETURN_IF_ERROR(q.NormAndRopeBackward(workspace.q, gradients.dq.data, workspace.q_norm,
+                                             workspace.dq, workspace.partials));
+    HW_RETURN_IF_ERROR(k.NormAndRopeBackward(workspace.k, gradients.dk.data, workspace.k_norm,
+                                             workspace.dk, k_partials));
+  }
   if (HasWeight(op.norm)) {
     HW_RETURN_IF_ERROR(q.SumWeightGradient(workspace.partials, scratch, out.dq_weight_per_group));
     HW_RETURN_IF_ERROR(k.SumWeightGradient(k_partials, scratch, out.dk_weight_per_group));
   }
+  if (tokens == 0) return absl::OkStatus();
   HW_LAUNCH((MoveHeads<false, T, T, const T>), Blocks(tokens * layout.row_width() / kChunk),
             kThreads, 0, launch.stream, out.dpacked.data, workspace.dq, workspace.dk,
             gradients.dv.data, tokens, MakeSlots(layout), kDim);
@@ -454,8 +508,7 @@ template <typename T>
 absl::Status PrepareQkvUnfused(const QkvPreparation& op, const QkvInputs<T>& in,
                                const QkvOutputs<T>& out, const UnfusedWorkspace<T>& workspace,
                                const QkvLaunch& launch) {
-  HW_RETURN_IF_ERROR(CheckSupported(
-      op, in.packed.rows, Plain(in.packed) && Plain(out.q) && Plain(out.k) && Plain(out.v)));
+  HW_RETURN_IF_ERROR(CheckSupported(op, in, launch, Plain(out.q) && Plain(out.k) && Plain(out.v)));
   const auto f = op.layout.head_dim() == 64 ? Forward<T, 64> : Forward<T, 128>;
   return f(op, in, out, workspace, launch);
 }
@@ -466,12 +519,19 @@ absl::Status PrepareQkvBackwardUnfused(const QkvPreparation& op, const QkvInputs
                                        const PackedGradients<T>& out,
                                        const UnfusedWorkspace<T>& workspace,
                                        const QkvLaunch& launch) {
-  HW_RETURN_IF_ERROR(CheckSupported(op, in.packed.rows,
-                                    Plain(in.packed) && Plain(gradients.dq) &&
-                                        Plain(gradients.dk) && Plain(gradients.dv) &&
-                                        Plain(out.dpacked)));
+  HW_RETURN_IF_ERROR(CheckSupported(
+      op, in, launch,
+      Plain(gradients.dq) && Plain(gradients.dk) && Plain(gradients.dv) && Plain(out.dpacked)));
   const auto f = op.layout.head_dim() == 64 ? Backward<T, 64> : Backward<T, 128>;
   return f(op, in, gradients, out, workspace, launch);
+}
+
+template <typename T>
+absl::Status SplitQkvUnfused(const QkvPreparation& op, const QkvInputs<T>& in,
+                             const UnfusedWorkspace<T>& workspace, const QkvLaunch& launch) {
+  HW_RETURN_IF_ERROR(CheckSupported(op, in, launch, true));
+  if (in.packed.rows == 0) return absl::OkStatus();
+  return Split<T>(op.layout, in.packed, workspace.q, workspace.k, nullptr, launch.stream);
 }
 
 absl::Status CopyVectors(const void* from, void* to, std::int64_t bytes, CUstream_st* stream) {
@@ -486,6 +546,8 @@ absl::Status CopyVectors(const void* from, void* to, std::int64_t bytes, CUstrea
   template absl::Status PrepareQkvUnfused(const QkvPreparation&, const QkvInputs<T>&,       \
                                           const QkvOutputs<T>&, const UnfusedWorkspace<T>&, \
                                           const QkvLaunch&);                                \
+  template absl::Status SplitQkvUnfused(const QkvPreparation&, const QkvInputs<T>&,         \
+                                        const UnfusedWorkspace<T>&, const QkvLaunch&);      \
   template absl::Status PrepareQkvBackwardUnfused(                                          \
       const QkvPreparation&, const QkvInputs<T>&, const QkvGradients<T>&,                   \
       const PackedGradients<T>&, const UnfusedWorkspace<T>&, const QkvLaunch&)

@@ -1,16 +1,25 @@
 // prepare_qkv on NVIDIA GPUs as the separate kernels that it fuses, plainly written: split, head
 // norm, RoPE, and the concatenation of the packed gradient, each one pass over memory in 16-byte
-// vectors. What the benchmark measures the fused kernels against, and what the tests compare them
-// with: the same bits, and no line of device code in common.
+// vectors. What the fused kernels are measured against and compared with: the same bits, and no line
+// of device code in common. A decoder runs them with attention.unfused_qkv.
 //
-//   forward    split; norm of q, of k; RoPE of q, of k
+//   forward    split; norm of q, of k, with the query scale; RoPE of q, of k
 //   backward   RoPE of dq, of dk; norm of q, of k; concatenation; with norm weights three more that
-//              sum their gradients. The forward's split q and k must be there.
+//              sum their gradients
 //
-// For what the benchmark runs, which is less than the contract allows (kUnimplemented otherwise):
-// T > 0, D 64 or 128, a norm, no query scale, Rounding::kAfterWeight, RoPE by halves over the whole
-// head or NoPE, contiguous rows that start on multiples of 16 bytes. Positions must be in the table.
-// Arguments are otherwise PrepareQkv's and PrepareQkvBackward's of cuda.h; nothing is validated.
+// The backward reads the split q and k of the workspace: the forward's, or SplitQkvUnfused's.
+//
+// Less than the contract allows; kUnimplemented otherwise:
+//
+//   CheckUnfused()   D 64 or 128, a norm, Rounding::kAfterWeight, RoPE by halves over the whole head
+//                    or NoPE; any query scale
+//   memory           contiguous rows; rows, weights and rotary table start on multiples of 16 bytes
+//
+// T = 0 launches nothing, except that weight gradients become +0.
+//
+// Arguments are otherwise PrepareQkv's and PrepareQkvBackward's of cuda.h, with positions in device
+// memory, and not validated. A position outside of the table is noted in first_bad_token, as there;
+// what is written for such a token, and the weight gradients, are then unspecified.
 #ifndef HEADWISE_KERNELS_PREPARE_QKV_CUDA_UNFUSED_H_
 #define HEADWISE_KERNELS_PREPARE_QKV_CUDA_UNFUSED_H_
 
@@ -33,6 +42,9 @@ struct UnfusedWorkspace {
   T* dk;            // [T, G D]
   float* partials;  // UnfusedPartials() floats; backward with norm weights only
 };
+
+// OK if the kernels take `op`; else kUnimplemented, by what they do not take.
+absl::Status CheckUnfused(const QkvPreparation& op);
 
 // Elements of all those tensors together, and partial gradients of the norm weights: of each head
 // and of each kv group in every tile of tokens.
@@ -65,6 +77,10 @@ UnfusedWorkspace<T> MakeUnfusedWorkspace(const QkvPreparation& op, std::int64_t 
       const QkvPreparation& op, const QkvInputs<T>& in, const QkvGradients<T>& gradients,        \
       const PackedGradients<T>& out, const UnfusedWorkspace<T>& workspace,                       \
       const QkvLaunch& launch);                                                                  \
+  /* q and k of the workspace, as the forward leaves them there. */                              \
+  template <typename T>                                                                          \
+  absl::Status SplitQkvUnfused(const QkvPreparation& op, const QkvInputs<T>& in,                 \
+                               const UnfusedWorkspace<T>& workspace, const QkvLaunch& launch);   \
   /* A copy of a multiple of 16 bytes between multiples of 16: the benchmark's ceiling. */       \
   absl::Status CopyVectors(const void* from, void* to, std::int64_t bytes, CUstream_st* stream);
 namespace cuda {

@@ -1,5 +1,6 @@
-// The unfused CUDA kernels, on the emulation, return the reference's bits: the benchmark compares
-// equals. They touch nothing but their matrices, and refuse what they are not written for.
+// The unfused CUDA kernels, on the emulation, return the reference's bits: what is measured against
+// the fused ones is their equal. They touch nothing but their matrices, and refuse what they are not
+// written for.
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -49,9 +50,12 @@ class Workspace {
   UnfusedWorkspace<T> workspace_;
 };
 
+// The backward with the forward's workspace, or with one of its own that is split again.
+enum class Split { kOnce, kAgain };
+
 template <typename T>
-absl::StatusOr<Results<T>> RunUnfused(const Problem<T>& problem,
-                                      const emulation::Options& options) {
+absl::StatusOr<Results<T>> RunUnfused(const Problem<T>& problem, const emulation::Options& options,
+                                      Split split = Split::kOnce) {
   Results<T> results = problem.MakeResults();
   QkvInputs<T> in = problem.inputs();
   LaunchMemory memory(problem.op(), in.positions, in.packed.rows, /*device_positions=*/true);
@@ -65,13 +69,24 @@ absl::StatusOr<Results<T>> RunUnfused(const Problem<T>& problem,
     const absl::Status status = cuda_emulated::PrepareQkvUnfused<T>(
         problem.op(), in, Problem<T>::Outputs(results), workspace.get(), memory.launch());
     if (!status.ok()) return status;
+    EXPECT_EQ(memory.first_bad_token(), -1);
+  }
+  Workspace<T> other(problem);
+  const Workspace<T>& kept = split == Split::kOnce ? workspace : other;
+  if (split == Split::kAgain) {
+    emulation::Session session(options);
+    AddForwardRegions(problem, results, session);
+    other.AddRegions(session);
+    const absl::Status status =
+        cuda_emulated::SplitQkvUnfused<T>(problem.op(), in, other.get(), memory.launch());
+    if (!status.ok()) return status;
   }
   emulation::Session session(options);
   AddBackwardRegions(problem, results, session);
   memory.AddRegions(session);
-  workspace.AddRegions(session);
+  kept.AddRegions(session);
   const absl::Status status = cuda_emulated::PrepareQkvBackwardUnfused<T>(
-      problem.op(), in, problem.gradients(), problem.Gradients(results), workspace.get(),
+      problem.op(), in, problem.gradients(), problem.Gradients(results), kept.get(),
       memory.launch());
   if (!status.ok()) return status;
   return results;
@@ -80,10 +95,11 @@ absl::StatusOr<Results<T>> RunUnfused(const Problem<T>& problem,
 template <typename T>
 class EmulatedUnfused : public testing::Test {
  protected:
-  void Check(const Shape& shape, const emulation::Options& options = {}) {
+  void Check(const Shape& shape, const emulation::Options& options = {},
+             Split split = Split::kOnce) {
     SCOPED_TRACE(testing::Message() << shape);
     const Problem<T> problem(shape);
-    const absl::StatusOr<Results<T>> results = RunUnfused(problem, options);
+    const absl::StatusOr<Results<T>> results = RunUnfused(problem, options, split);
     ASSERT_TRUE(results.ok()) << results.status();
     EXPECT_EQ(Difference(*results, problem.RunReference()), "");
   }
@@ -99,13 +115,18 @@ TYPED_TEST(EmulatedUnfused, SameBits) {
       for (const std::optional<RotaryPairing> pairing :
            {std::optional(RotaryPairing::kHalf), std::optional<RotaryPairing>()}) {
         for (const Packing packing : {Packing::kInterleavedPerKvGroup, Packing::kSectioned}) {
-          this->Check({.tokens = 1 + static_cast<std::int64_t>(seed) * 7 % 9,
-                       .head_dim = head_dim,
-                       .packing = packing,
-                       .norm = norm,
-                       .pairing = pairing,
-                       .write_v = seed % 3 != 0,
-                       .seed = ++seed});
+          for (const float query_scale : {1.0f, 5.4730065f}) {
+            const Split split = seed % 4 < 2 ? Split::kOnce : Split::kAgain;
+            this->Check({.tokens = 1 + static_cast<std::int64_t>(seed) * 7 % 9,
+                         .head_dim = head_dim,
+                         .packing = packing,
+                         .norm = norm,
+                         .query_scale = query_scale,
+                         .pairing = pairing,
+                         .write_v = seed % 3 != 0,
+                         .seed = ++seed},
+                        {}, split);
+          }
         }
       }
     }
@@ -121,8 +142,42 @@ TYPED_TEST(EmulatedUnfused, SumsOfManyTilesAndHeads) {
 
 TYPED_TEST(EmulatedUnfused, EveryKindOfValueInAnyThreadOrder) {
   for (const Values values : kAllValues) {
-    this->Check({.values = values},
+    this->Check({.query_scale = 0.3f, .values = values},
                 {.order = emulation::ThreadOrder::kRandom, .seed = 7, .preempt = 0.1});
+  }
+}
+
+// Weights' gradients become +0, and nothing is launched.
+TYPED_TEST(EmulatedUnfused, NoTokens) {
+  for (const std::int64_t group_size : {1, 5}) {
+    this->Check({.tokens = 0, .group_size = group_size, .norm = HeadNorm::kWeighted});
+    this->Check({.tokens = 0, .group_size = group_size, .norm = HeadNorm::kScaleless}, {},
+                Split::kAgain);
+  }
+}
+
+// The smallest token is kept, and the table is not read where it has no row.
+TYPED_TEST(EmulatedUnfused, APositionOutsideOfTheTableIsNoted) {
+  const Problem<TypeParam> problem({.tokens = 9});
+  const std::int64_t length = problem.op().rotary->length();
+  for (const std::int64_t bad : {std::int64_t{-1}, length, length + 1000}) {
+    QkvInputs<TypeParam> in = problem.inputs();
+    std::vector<std::int64_t> positions(in.positions.begin(), in.positions.end());
+    positions[3] = positions[7] = bad;
+    LaunchMemory memory(problem.op(), positions, 9, /*device_positions=*/true);
+    Results<TypeParam> results = problem.MakeResults();
+    const Workspace<TypeParam> workspace(problem);
+    in.positions = {};
+    emulation::Session session;
+    AddForwardRegions(problem, results, session);
+    memory.AddRegions(session);
+    workspace.AddRegions(session);
+    ASSERT_TRUE(cuda_emulated::PrepareQkvUnfused<TypeParam>(problem.op(), in,
+                                                            Problem<TypeParam>::Outputs(results),
+                                                            workspace.get(), memory.launch())
+                    .ok());
+    ASSERT_TRUE(session.status().ok()) << session.status();
+    EXPECT_EQ(memory.first_bad_token(), 3);
   }
 }
 
@@ -137,19 +192,18 @@ TEST(EmulatedCopy, CopiesWhatItIsGivenAndNoMore) {
 }
 
 TYPED_TEST(EmulatedUnfused, RefusesWhatItIsNotWrittenFor) {
-  const Shape refused[] = {{.tokens = 0},
-                           {.head_dim = 32},
+  const Shape refused[] = {{.head_dim = 32},
                            {.norm = HeadNorm::kNone},
                            {.rounding = Rounding::kOnlyAtEnd},
-                           {.query_scale = 2},
                            {.pairing = RotaryPairing::kInterleaved},
                            {.rotary_dim = 32},
                            {.row_gap = 8},
                            {.misalign = 1}};
   for (const Shape& shape : refused) {
-    EXPECT_EQ(RunUnfused(Problem<TypeParam>(shape), {}).status().code(),
-              absl::StatusCode::kUnimplemented)
-        << shape;
+    const Problem<TypeParam> problem(shape);
+    EXPECT_EQ(RunUnfused(problem, {}).status().code(), absl::StatusCode::kUnimplemented) << shape;
+    const bool memory = shape.row_gap != 0 || shape.misalign != 0;
+    EXPECT_EQ(CheckUnfused(problem.op()).ok(), memory) << shape;
   }
 }
 

@@ -373,6 +373,7 @@ TYPED_TEST(GpuUnfused, ReturnsTheSameBits) {
                .group_size = 8,
                .head_dim = head_dim,
                .norm = norm,
+               .query_scale = norm == HeadNorm::kScaleless ? 5.4730065f : 1.0f,
                .pairing = rope ? std::optional(RotaryPairing::kHalf) : std::nullopt});
           absl::StatusOr<GpuProblem<T>> gpu = GpuProblem<T>::Create(problem);
           ASSERT_TRUE(gpu.ok()) << gpu.status();

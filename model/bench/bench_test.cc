@@ -448,14 +448,20 @@ TEST(BenchTest, AGpuMeasuresTheSame) {
       MakeGpuBenchDevice(*gpu, TestLaunchers(), /*product_side=*/32);
   EXPECT_THAT(device->name(), HasSubstr("cuda: a GPU on the host"));
   BenchPlan plan = SmallPlan("muse_spark_tiny");
-  *plan.config.mutable_model() = ResolveModelConfig(SparkConfig());  // smaller still
+  EXPECT_FALSE(device->has_unfused_qkv(plan.config.model()));               // heads of 32
+  *plan.config.mutable_model() = ResolveModelConfig(UnfusedSparkConfig());  // smaller still
+  plan.config.mutable_model()->mutable_attention()->set_unfused_qkv(false);
   plan.config.mutable_model()->set_num_layers(2);
-  plan.unfused = device->has_unfused_qkv();
+  plan.unfused = device->has_unfused_qkv(plan.config.model());
+  EXPECT_TRUE(plan.unfused);
+  EXPECT_TRUE(device->has_unfused_qkv(Preset("muse_spark").model()));
   plan.tokens = {kDecodeSteps + 2};
   std::vector<std::string> units;
   absl::Status status = MeasureUnits(plan, *device, [&](const UnitResult& r) {
     units.push_back(r.unit);
     EXPECT_GT(r.fused.front(), 0) << r.unit;
+    ASSERT_FALSE(r.unfused.empty()) << r.unit;
+    EXPECT_GT(r.unfused.front(), 0) << r.unit;
     EXPECT_GT(r.floor.front(), 0) << r.unit;
   });
   ASSERT_TRUE(status.ok()) << status;
@@ -466,7 +472,8 @@ TEST(BenchTest, AGpuMeasuresTheSame) {
     EXPECT_GT(r.seconds.front(), 0) << r.name;
   });
   ASSERT_TRUE(status.ok()) << status;
-  EXPECT_EQ(kernels.size(), StepKernels(plan.config, plan.tokens.back(), false).size());
+  EXPECT_EQ(kernels.size(), StepKernels(plan.config, plan.tokens.back(), true).size());
+  EXPECT_EQ(kernels.count("unfused_qkv.backward"), 1);
 }
 
 // --- report ---

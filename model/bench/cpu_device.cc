@@ -85,7 +85,7 @@ class CpuBenchDevice : public BenchDevice {
     return static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
            static_cast<double>(sysconf(_SC_PAGESIZE));
   }
-  bool has_unfused_qkv() const override { return true; }
+  bool has_unfused_qkv(const ModelConfig&) const override { return true; }
 
   absl::StatusOr<std::unique_ptr<BenchModel>> MakeModel(const RunConfig& config,
                                                         bool unfused_qkv) override {

@@ -63,8 +63,8 @@ class BenchDevice {
   virtual std::string Describe() const = 0;  // "cpu, 2 threads"
   virtual int threads() const = 0;           // of the host that work on a unit
   virtual double memory_bytes() const = 0;
-  // Whether it has attention.unfused_qkv.
-  virtual bool has_unfused_qkv() const = 0;
+  // Whether it has attention.unfused_qkv of this model, which is resolved.
+  virtual bool has_unfused_qkv(const ModelConfig& model) const = 0;
 
   virtual absl::StatusOr<std::unique_ptr<BenchModel>> MakeModel(const RunConfig& config,
                                                                 bool unfused_qkv) = 0;

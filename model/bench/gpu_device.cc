@@ -24,6 +24,7 @@
 #include "model/decoder.h"
 #include "model/gpu/tensors.h"
 #include "model/ops/fault.h"
+#include "model/qkv_preparation.h"
 #include "model/storage_pool.h"
 #include "model/train/gpu_training.h"
 #include "model/train/run_config.h"
@@ -155,7 +156,9 @@ class GpuBenchDevice : public BenchDevice {
     const absl::StatusOr<std::int64_t> free = gpu_.FreeMemory();
     return free.ok() ? static_cast<double>(*free) : 0;
   }
-  bool has_unfused_qkv() const override { return false; }
+  bool has_unfused_qkv(const ModelConfig& model) const override {
+    return CheckUnfusedQkvOnCuda(model).ok();
+  }
 
   absl::StatusOr<std::unique_ptr<BenchModel>> MakeModel(const RunConfig& config,
                                                         bool unfused_qkv) override {

@@ -17,8 +17,8 @@ namespace headwise {
 // calls as take about 2 ms. All by the steady clock, from an idle GPU to an idle GPU.
 //
 // Its copy is the GPU's own from device memory to device memory; its product, through the GPU's
-// library, has `product_side` rows, columns and terms. There is no unfused QKV: CUDA kernels for it
-// are a benchmark's (//kernels/prepare_qkv:gpu_benchmark), and take fewer shapes.
+// library, has `product_side` rows, columns and terms. Unfused QKV there is of the models that its
+// CUDA kernels take (kernels/prepare_qkv/cuda_unfused.h).
 std::unique_ptr<BenchDevice> MakeGpuBenchDevice(Gpu& gpu, const KernelLaunchers& launchers,
                                                 std::int64_t product_side = 8192);
 

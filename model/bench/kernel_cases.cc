@@ -207,7 +207,8 @@ void Cases::AddQkv(bool unfused, const char* name) {
                         .between = element_};
   const RunConfig config = config_;
   const std::int64_t tokens = tokens_;
-  const std::int64_t memory = 2 * PrepareQkvBackwardBytes(t);
+  const std::int64_t memory =
+      2 * PrepareQkvBackwardBytes(t) + (unfused ? UnfusedQkvBackwardBytes(t) : 0);
   Add(absl::StrCat(name, ".forward"), 2 * layers(),
       unfused ? UnfusedQkvBytes(t) : PrepareQkvBytes(t), 0,
       Op([=](BenchDevice& device, const OpContext& ctx) -> absl::StatusOr<Work> {

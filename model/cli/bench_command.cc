@@ -89,7 +89,7 @@ absl::Status Bench(const BenchFlags& flags) {
   if (!flags.units.empty()) HW_RETURN_IF_ERROR(ParseUnits(flags.units, &plan));
   plan.rows = flags.rows;
   plan.clock.rounds = flags.rounds;
-  plan.unfused = !flags.fused_only && device->has_unfused_qkv();
+  plan.unfused = !flags.fused_only && device->has_unfused_qkv(plan.config.model());
   HW_RETURN_IF_ERROR(CheckPlan(plan));
   HW_ASSIGN_OR_RETURN(const double memory, CheckMemory(plan, *device));
 

@@ -1,6 +1,6 @@
 #include "core/parallel/rules/attention_rules.h"
+#include "kernels/prepare_qkv/cuda_unfused.h"
 #include "kernels/prepare_qkv/prepare_qkv.h"
-#include "kernels/prepare_qkv/unfused.h"
 #include "model/ops.h"
 #include "model/ops/kernels_qkv.h"
 #include "model/ops/op_support.h"
@@ -49,6 +49,12 @@ LayoutArgument PositionsOf(const QkvArguments& arguments) {
   return {.layout = arguments.positions.layout};
 }
 
+// On kMeta: counts the tensors between separate kernels among the pass's memory.
+void CountUnfused(const OpContext& ctx, const QkvArguments& arguments, std::int64_t tokens) {
+  if (ctx.device != Device::kMeta || !arguments.unfused) return;
+  ctx.Empty({UnfusedElements(arguments.op, tokens)});
+}
+
 // What the rules need, of operands that live as long as their layouts.
 rules::QkvOperands Operands(const QkvArguments& arguments, const LayoutType& q_weight,
                             const LayoutType& k_weight, const LayoutType& positions) {
@@ -79,11 +85,12 @@ Qkv PrepareQkv(const OpContext& ctx, const QkvArguments& arguments, const Tensor
   Qkv out = {.q = Result(ctx, q_shape, ctx.compute, types.value.q),
              .k = Result(ctx, kv_shape, ctx.compute, types.value.k),
              .v = Result(ctx, kv_shape, ctx.compute, types.value.v)};
+  CountUnfused(ctx, arguments, tokens);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     const QkvInputs<T> in = Inputs<T>(arguments, packed);
     const QkvOutputs<T> outputs = {out.q.Rows<T>(), out.k.Rows<T>(), out.v.Rows<T>()};
     if (arguments.unfused) {
-      PrepareQkvUnfused<T>(arguments.op, in, outputs, *ctx.pool);
+      kernels::PrepareQkvUnfused<T>(ctx, arguments.op, in, outputs);
     } else {
       kernels::PrepareQkv<T>(ctx, arguments.op, in, outputs);
     }
@@ -124,6 +131,7 @@ Tensor PrepareQkvBackward(const OpContext& ctx, const QkvArguments& arguments, c
                 {layout.kv_heads(), layout.head_dim()}, ctx.master());
   }
   const Tensor dpacked = Result(ctx, packed.shape(), ctx.compute, types.value.packed);
+  CountUnfused(ctx, arguments, tokens);
   Dispatch(ctx, [&]<typename T>(StorageType<T>) {
     const QkvInputs<T> in = Inputs<T>(arguments, packed);
     const QkvGradients<T> dqkv = {gradients.q.Rows<T>(), gradients.k.Rows<T>(),
@@ -132,7 +140,7 @@ Tensor PrepareQkvBackward(const OpContext& ctx, const QkvArguments& arguments, c
                                     .dq_weight_per_group = RowsOf<Compute<T>>(dq_weight),
                                     .dk_weight_per_group = RowsOf<Compute<T>>(dk_weight)};
     if (arguments.unfused) {
-      PrepareQkvBackwardUnfused<T>(arguments.op, in, dqkv, out, *ctx.pool);
+      kernels::PrepareQkvBackwardUnfused<T>(ctx, arguments.op, in, dqkv, out);
     } else {
       kernels::PrepareQkvBackward<T>(ctx, arguments.op, in, dqkv, out);
     }
