@@ -44,14 +44,6 @@ Array Random(const std::string& letters, const std::vector<std::int64_t>& sizes,
   return a;
 }
 
-// The same numbers under other letters: a view.
-Array As(Array a, const std::string& letters, const std::vector<std::int64_t>& sizes) {
-  HW_CHECK_EQ(Count(a.sizes), Count(sizes));
-  a.letters = letters;
-  a.sizes = sizes;
-  return a;
-}
-
 using Function = std::function<double(const std::vector<double>&)>;
 
 // result[...] = sum over the letters that the result lacks of f(an element of each operand).
