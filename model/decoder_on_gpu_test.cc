@@ -146,20 +146,20 @@ TEST_P(DecoderOnGpu, UnfusedQkvHasTheBitsOfTheCpuAndOfFused) {
     for (Decoder* const like : {cpu.get(), fused.get()}) {
       const auto gpu = OnGpu(*like);
       GpuBatch batch(*gpu_, {.tokens = 8, .segments = 2});
-      ASSERT_EQ(batch.Upload(first), absl::OkStatus());
+      ASSERT_EQ(batch.Upload(first, 0.25), absl::OkStatus());
       std::int64_t allocations;
       do {  // until there is the memory that a pass takes
         allocations = gpu->activation_allocations();
-        gpu->EnqueueForwardBackward(batch, 0.25);
+        gpu->EnqueueForwardBackward(batch);
       } while (gpu->activation_allocations() != allocations);
       EXPECT_EQ(*batch.ReadLoss(), cpu->ForwardBackward(first, 0.25, pool_));
       ExpectEqualGradients(*gpu, *cpu);
       const auto graph = gpu_->Capture([&] {
-        gpu->EnqueueForwardBackward(batch, 0.25);
+        gpu->EnqueueForwardBackward(batch);
         return absl::OkStatus();
       });
       ASSERT_TRUE(graph.ok()) << graph.status();
-      ASSERT_EQ(batch.Upload(second), absl::OkStatus());
+      ASSERT_EQ(batch.Upload(second, 0.25), absl::OkStatus());
       ASSERT_EQ((*graph)->Launch(), absl::OkStatus());
       EXPECT_EQ(*batch.ReadLoss(), fused->ForwardBackward(second, 0.25, pool_));
       ExpectEqualGradients(*gpu, *fused);
@@ -175,8 +175,8 @@ TEST_P(DecoderOnGpu, UnfusedQkvReportsAPositionThatIsOutOfRange) {
   TokenBatch bad = RandomBatch({5, 3}, gpu->config().vocab_size());
   bad.positions[2] = gpu->config().max_sequence_length();
   GpuBatch memory(*gpu_, {.tokens = 8, .segments = 2});
-  ASSERT_EQ(memory.Upload(bad), absl::OkStatus());
-  gpu->EnqueueForwardBackward(memory, 1);
+  ASSERT_EQ(memory.Upload(bad, 1), absl::OkStatus());
+  gpu->EnqueueForwardBackward(memory);
   EXPECT_EQ(memory.ReadLoss().status(),
             absl::InvalidArgumentError("PrepareQkv: position 2 is out of range"));
 }
