@@ -79,73 +79,70 @@ class TrainingGpuTest : public testing::TestWithParam<DType> {
 };
 
 TEST_P(TrainingGpuTest, ReplayedStepsHaveTheBytesOfEnqueuedSteps) {
-  for (const ModelConfig& model : {EverythingConfig(), ExpertsConfig()}) {
-    SCOPED_TRACE(model.name());
-    RunConfig config;
-    *config.mutable_model() = model;
-    *config.mutable_optimizer() = DefaultOptimizerConfig();
-    config.mutable_optimizer()->set_clip_norm(0.3);
-    config.mutable_training()->set_micro_batches(kMicroBatches);
-    const std::vector<StepData> steps = MakeSteps(model);
+  const ModelConfig model = GetParam() == DType::kF32 ? ExpertsConfig() : EverythingConfig();
+  RunConfig config;
+  *config.mutable_model() = model;
+  *config.mutable_optimizer() = DefaultOptimizerConfig();
+  config.mutable_optimizer()->set_clip_norm(0.3);
+  config.mutable_training()->set_micro_batches(kMicroBatches);
+  const std::vector<StepData> steps = MakeSteps(model);
 
-    const auto replayed = OnGpu(model), enqueued = OnGpu(model);
-    const auto training = *GpuTraining::Create(config, *replayed, *gpu_, TestLaunchers());
-    const auto optimizer =
-        *GpuOptimizer::Create(config.optimizer(), enqueued->parameters(), *gpu_, TestLaunchers());
-    GradientAccumulator accumulator(enqueued->parameters(), kMicroBatches, *gpu_, TestLaunchers());
-    GpuBatch memory(*gpu_, {.tokens = 24, .segments = 2});
+  const auto replayed = OnGpu(model), enqueued = OnGpu(model);
+  const auto training = *GpuTraining::Create(config, *replayed, *gpu_, TestLaunchers());
+  const auto optimizer =
+      *GpuOptimizer::Create(config.optimizer(), enqueued->parameters(), *gpu_, TestLaunchers());
+  GradientAccumulator accumulator(enqueued->parameters(), kMicroBatches, *gpu_, TestLaunchers());
+  GpuBatch memory(*gpu_, {.tokens = 24, .segments = 2});
 
-    const auto cpu = *Decoder::Create(model, {.compute = GetParam()});
-    cpu->Initialize(7);
-    const auto cpu_optimizer = *Optimizer::Create(config.optimizer(), cpu->parameters());
-    GradientAccumulator cpu_accumulator(cpu->parameters(), kMicroBatches);
+  const auto cpu = *Decoder::Create(model, {.compute = GetParam()});
+  cpu->Initialize(7);
+  const auto cpu_optimizer = *Optimizer::Create(config.optimizer(), cpu->parameters());
+  GradientAccumulator cpu_accumulator(cpu->parameters(), kMicroBatches);
 
-    for (std::int64_t i = 0; i < kSteps; ++i) {
-      const auto& [batches, loss_scale] = steps[i];
-      const auto outcome = training->Step(batches, loss_scale, i, kSteps, pool_);
-      ASSERT_TRUE(outcome.ok()) << outcome.status();
+  for (std::int64_t i = 0; i < kSteps; ++i) {
+    const auto& [batches, loss_scale] = steps[i];
+    const auto outcome = training->Step(batches, loss_scale, i, kSteps, pool_);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
 
-      std::vector<double> losses, cpu_losses;
-      for (const TokenBatch& batch : batches) {
-        ASSERT_EQ(memory.Upload(batch, loss_scale), absl::OkStatus());
-        enqueued->EnqueueForwardBackward(memory);
-        ASSERT_EQ(accumulator.Enqueue(), absl::OkStatus());
-        losses.push_back(*memory.ReadLoss());
-        cpu_losses.push_back(cpu->ForwardBackward(batch, loss_scale, pool_));
-        cpu_accumulator.Add(pool_);
-      }
-      ASSERT_EQ(optimizer->Prepare(i, kSteps), absl::OkStatus());
-      ASSERT_EQ(optimizer->Enqueue(), absl::OkStatus());
-      enqueued->WeightsChanged(pool_);
-      const StepReport report = *optimizer->ReadReport();
-      cpu_optimizer->Step(i, kSteps, pool_);
-      cpu->WeightsChanged(pool_);
-
-      EXPECT_EQ(outcome->losses, losses) << "step " << i;
-      EXPECT_EQ(outcome->report.gradient_norm, report.gradient_norm) << "step " << i;
-      EXPECT_EQ(outcome->report.clip_factor, report.clip_factor) << "step " << i;
-      EXPECT_FALSE(report.skipped) << "step " << i;
-      // In bf16 what differs in a step's roundings is in the weights of the next.
-      const double tolerance = GetParam() == DType::kF32 || i == 0 ? 1e-3 : 2e-2;
-      const double loss = std::accumulate(losses.begin(), losses.end(), 0.0) * loss_scale,
-                   cpu_loss =
-                       std::accumulate(cpu_losses.begin(), cpu_losses.end(), 0.0) * loss_scale;
-      EXPECT_NEAR(loss, cpu_loss, tolerance * cpu_loss) << "step " << i;
+    std::vector<double> losses, cpu_losses;
+    for (const TokenBatch& batch : batches) {
+      ASSERT_EQ(memory.Upload(batch, loss_scale), absl::OkStatus());
+      enqueued->EnqueueForwardBackward(memory);
+      ASSERT_EQ(accumulator.Enqueue(), absl::OkStatus());
+      losses.push_back(*memory.ReadLoss());
+      cpu_losses.push_back(cpu->ForwardBackward(batch, loss_scale, pool_));
+      cpu_accumulator.Add(pool_);
     }
+    ASSERT_EQ(optimizer->Prepare(i, kSteps), absl::OkStatus());
+    ASSERT_EQ(optimizer->Enqueue(), absl::OkStatus());
+    enqueued->WeightsChanged(pool_);
+    const StepReport report = *optimizer->ReadReport();
+    cpu_optimizer->Step(i, kSteps, pool_);
+    cpu->WeightsChanged(pool_);
 
-    const GraphUse use = training->graphs().step;
-    EXPECT_EQ(use.captures, 1);
-    EXPECT_EQ(use.launches, kSteps - 2);
-    const std::vector<Tensor> values = *DownloadValues(*gpu_, replayed->parameters()),
-                              expected = *DownloadValues(*gpu_, enqueued->parameters());
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      EXPECT_TRUE(Bytes(values[i]) == Bytes(expected[i])) << replayed->parameters()[i]->name;
-    }
-    const std::vector<NamedTensor> state = *training->State(), expected_state = *optimizer->State();
-    ASSERT_EQ(state.size(), expected_state.size());
-    for (std::size_t i = 0; i < state.size(); ++i) {
-      EXPECT_TRUE(Bytes(state[i].tensor) == Bytes(expected_state[i].tensor)) << state[i].name;
-    }
+    EXPECT_EQ(outcome->losses, losses) << "step " << i;
+    EXPECT_EQ(outcome->report.gradient_norm, report.gradient_norm) << "step " << i;
+    EXPECT_EQ(outcome->report.clip_factor, report.clip_factor) << "step " << i;
+    EXPECT_FALSE(report.skipped) << "step " << i;
+    // In bf16 what differs in a step's roundings is in the weights of the next.
+    const double tolerance = GetParam() == DType::kF32 || i == 0 ? 1e-3 : 2e-2;
+    const double loss = std::accumulate(losses.begin(), losses.end(), 0.0) * loss_scale,
+                 cpu_loss = std::accumulate(cpu_losses.begin(), cpu_losses.end(), 0.0) * loss_scale;
+    EXPECT_NEAR(loss, cpu_loss, tolerance * cpu_loss) << "step " << i;
+  }
+
+  const GraphUse use = training->graphs().step;
+  EXPECT_EQ(use.captures, 1);
+  EXPECT_EQ(use.launches, kSteps - 2);
+  const std::vector<Tensor> values = *DownloadValues(*gpu_, replayed->parameters()),
+                            expected = *DownloadValues(*gpu_, enqueued->parameters());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_TRUE(Bytes(values[i]) == Bytes(expected[i])) << replayed->parameters()[i]->name;
+  }
+  const std::vector<NamedTensor> state = *training->State(), expected_state = *optimizer->State();
+  ASSERT_EQ(state.size(), expected_state.size());
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    EXPECT_TRUE(Bytes(state[i].tensor) == Bytes(expected_state[i].tensor)) << state[i].name;
   }
 }
 
