@@ -23,6 +23,7 @@ const std::map<std::string, std::string>& WithoutRules() {
       {"LinearBackwardFromMaster", "made of other operations"},
       {"Convert", "elements alone; its callers give the layout"},
       {"CopyRows", "decoding has no layouts"},
+      {"ScatterRows", "decoding has no layouts"},
       {"TransformLogitsInPlace", "decoding has no layouts"},
       {"Cross", "a boundary: the plan's steps give the layout"},
       {"CrossBackward", "a boundary: the plan's steps give the layout"},
