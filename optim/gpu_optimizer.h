@@ -2,6 +2,8 @@
 // nothing is decided by the host between the gradients and the new weights: a step can be captured
 // in a CUDA graph, alone or behind the backward pass, and replayed.
 //
+//   // A parameter's value and gradient:
+//   Tensor::FromStorage(*gpu.Allocate(4 * NumElements(shape)), shape, DType::kF32, Device::kCuda);
 //   auto optimizer = *GpuOptimizer::Create(config, parameters, gpu, launchers);
 //   auto graph = *gpu.Capture([&] { return optimizer->Enqueue(); });
 //   for (int64_t step = 0; step < steps; ++step) {

@@ -8,7 +8,7 @@
 //   HW_ASSIGN_OR_RETURN(const std::shared_ptr<void> x, gpu.Allocate(bytes));
 //   HW_RETURN_IF_ERROR(gpu.Upload(x.get(), host.data(), bytes));
 //   HW_ASSIGN_OR_RETURN(const std::unique_ptr<GpuGraph> step, gpu.Capture([&]() -> absl::Status {
-//     HW_RETURN_IF_ERROR(cuda::RmsNormForward<float>(op, rows, {}, rows, gpu.stream()));
+//     HW_RETURN_IF_ERROR(cuda::Add<float>(rows, other_rows, rows, gpu.stream()));
 //     return gpu.LinearForward<float, float>(rows, w, y);
 //   }));
 //   HW_RETURN_IF_ERROR(step->Launch());
@@ -47,7 +47,7 @@ class Gpu {
  public:
   virtual ~Gpu() = default;
 
-  // "NVIDIA H200, 139.8 GiB, CUDA 13.0".
+  // "NVIDIA H200, sm_90, 139.8 GiB, CUDA 13.0".
   virtual std::string Describe() const = 0;
 
   // A cudaStream_t. Everything runs on it, in order.

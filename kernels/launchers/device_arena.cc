@@ -45,12 +45,14 @@ void* DeviceArena::Allocate(std::int64_t bytes) {
     block = data_ + size_;
     size_ += rounded;
   }
+  sizes_[static_cast<std::byte*>(block)] = bytes;
   const Unlock unlock(*this);
   std::memset(block, 0xff, static_cast<std::size_t>(rounded));
   return block;
 }
 
 void DeviceArena::Free(void* data, std::int64_t bytes) {
+  HW_CHECK_EQ(sizes_.erase(static_cast<std::byte*>(data)), 1u) << "freed twice";
   const std::int64_t rounded = RoundUp(bytes, kAlignment);
   const Unlock unlock(*this);
   std::memset(data, 0xff, static_cast<std::size_t>(rounded));
@@ -58,8 +60,17 @@ void DeviceArena::Free(void* data, std::int64_t bytes) {
 }
 
 bool DeviceArena::Holds(const void* data, std::int64_t bytes) const {
+  if (bytes == 0) return true;
+  const auto* const first = static_cast<const std::byte*>(data);
+  auto it = sizes_.upper_bound(first);
+  if (it == sizes_.begin()) return false;
+  --it;
+  return first - it->first <= it->second - bytes;
+}
+
+bool DeviceArena::Within(const void* data) const {
   const std::int64_t offset = static_cast<const std::byte*>(data) - data_;
-  return bytes == 0 || (offset >= 0 && offset <= size_ - bytes);
+  return offset >= 0 && offset < kCapacity;
 }
 
 }  // namespace headwise

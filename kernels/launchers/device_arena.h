@@ -32,8 +32,10 @@ class DeviceArena {
   void* Allocate(std::int64_t bytes);
   void Free(void* data, std::int64_t bytes);
 
-  // Whether all bytes lie in the part that was ever allocated.
+  // Whether all bytes lie in one allocation that was not freed.
   bool Holds(const void* data, std::int64_t bytes) const;
+  // Whether it is an address of the arena.
+  bool Within(const void* data) const;
   const std::byte* data() const { return data_; }
   std::int64_t size() const { return size_; }
 
@@ -59,7 +61,8 @@ class DeviceArena {
   std::byte* data_ = nullptr;
   std::int64_t size_ = 0;
   int unlocks_ = 0;
-  std::multimap<std::int64_t, void*> free_;  // by size
+  std::multimap<std::int64_t, void*> free_;         // by size
+  std::map<const std::byte*, std::int64_t> sizes_;  // of what is allocated
 };
 
 }  // namespace headwise

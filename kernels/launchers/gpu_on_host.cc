@@ -42,6 +42,7 @@ class GpuOnHost final : public Gpu {
 
   absl::StatusOr<std::shared_ptr<void>> Allocate(std::int64_t bytes) override {
     HW_RETURN_IF_ERROR(NotCapturing("Allocate"));
+    HW_CHECK(bytes >= 0) << bytes << " bytes";
     if (bytes == 0) return std::shared_ptr<void>();
     void* const data = arena_.Allocate(bytes);
     if (data == nullptr) {
@@ -174,10 +175,12 @@ class GpuOnHost final : public Gpu {
   }
   absl::Status InDevice(const char* what, const void* data, std::int64_t bytes) const {
     if (arena_.Holds(data, bytes)) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(what, " is not device memory"));
+    return absl::InvalidArgumentError(
+        arena_.Within(data) ? absl::StrCat(what, ": ", bytes, " bytes go beyond an allocation")
+                            : absl::StrCat(what, " is not device memory"));
   }
   absl::Status OnHost(const char* what, const void* data, std::int64_t bytes) const {
-    if (bytes == 0 || !arena_.Holds(data, 1)) return absl::OkStatus();
+    if (bytes == 0 || !arena_.Within(data)) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(what, " is device memory"));
   }
   template <typename T>

@@ -6,11 +6,15 @@
 //
 // * Device memory cannot be touched except by what was enqueued and by copies: a host function that
 //   reads a device address dies. Memory that nobody wrote is all ones (a NaN).
-// * Kernels run by kernels/emulation and may touch device memory only, which it checks. Products are
-//   the contract GEMM's (kernels/gemm/gemm.h). Both bits are those of the CPU.
+// * Kernels run by kernels/emulation and may touch device memory only, which it checks; not, that a
+//   kernel keeps to one allocation. Copies and products do, or are kInvalidArgument.
+// * Products are the contract GEMM's (kernels/gemm/gemm.h): all bits are those of the CPU.
 // * A launch on another stream than the Gpu's is an error, kInvalidArgument.
 // * Work is done when it is enqueued; in a capture it is kept, with its arguments as they are then,
-//   and done at each launch of the graph. kernels() of a graph counts launchers and products.
+//   and done at each launch of the graph: errors of a launcher's arguments, which a GPU's capture
+//   returns, come there. kernels() of a graph counts launchers and products.
+//
+// Targets that depend on it are testonly.
 #ifndef HEADWISE_KERNELS_LAUNCHERS_GPU_ON_HOST_H_
 #define HEADWISE_KERNELS_LAUNCHERS_GPU_ON_HOST_H_
 

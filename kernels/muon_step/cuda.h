@@ -89,7 +89,8 @@ namespace headwise {
 // The bound of MuonMode::kTensorCore: see above.
 inline constexpr double kTensorCoreEpsilon = 0x1p-23;
 
-// What may change from one step to the next; in device memory.
+// What may change from one step to the next; in device memory, where nobody checks it: a NaN makes
+// weights NaN.
 struct MuonStepScalars {
   double learning_rate = 0.02;
   double gradient_scale = 1.0;
