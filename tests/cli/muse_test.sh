@@ -14,6 +14,7 @@ train() { "$muse" train --config "$config" --set data.path="$text" "$@" < /dev/n
 
 # What works.
 expect 0 '^muse 0\.' --version
+expect 0 '^CUDA +built without$' --version
 expect 0 'generate' --help
 expect 0 'runs/NAME' train --help
 expect 0 'training.steps +\(int64\)' train --help-config
