@@ -80,7 +80,9 @@ expect 2 "error: --tokens: expected numbers from 1 .*found 'many'" bench --token
 expect 2 'error: --tokens: found 257, expected at most model.max_sequence_length = 256' bench --config "$config" --tokens 257
 expect 2 "did you mean 'train'" bench --units trian
 expect 3 'error: memory: muse_spark of 4 layers .* needs [0-9.]+ TiB on cpu.*expected at most' bench --preset muse_spark --layers 4
-expect 4 'says nothing about a GPU' bench --device cuda-emulated
+expect 2 'expected cpu or cuda, .*says nothing about a GPU' bench --device cuda-emulated
+expect 2 "error: --device: expected cpu or cuda, found 'gpu'; did you mean 'cuda'\?$" bench --device gpu
+expect 2 "error: --device: expected cpu or cuda, found 'cuda-emulatd'$" bench --device cuda-emulatd
 for command in bench generate eval; do
   expect 4 'built without CUDA; try bazel run //model:muse_cuda' "$command" --device cuda
 done
@@ -93,7 +95,7 @@ expect 2 "unknown field 'stepz' in training; did you mean 'steps'" train --set t
 expect 2 "muse_demo" train --preset muse_dmeo
 expect 2 'num_kv_heads' train --config "$config" --set data.path="$text" --set model.attention.num_kv_heads=3
 expect 2 'expected one of them' train --preset muse_demo --config "$config"
-expect 2 'expected cpu, cuda or cuda-emulated' train --device gpu
+expect 2 "expected cpu, cuda or cuda-emulated, found 'gpu'; did you mean 'cuda'\?$" train --device gpu
 expect 4 'built without CUDA; try bazel run //model:muse_cuda' train --device cuda
 expect 2 'error: --mesh dp=2: ranks run on CPUs, found --device cuda' train "${four[@]}" --mesh dp=2 --device cuda
 expect 2 'expected cpu, cuda or cuda-emulated' train --device cuda-emulatd
