@@ -54,6 +54,10 @@ check 'the whole run of the same length' train --run reference --steps "$((step 
 check 'equal weights' cmp "stopped/step-$((step + 8))/model.safetensors" "reference/step-$((step + 8))/model.safetensors"
 check 'metrics without gap or double' test "$(wc -l < stopped/metrics.jsonl)" = "$((step + 8))"
 expect 0 'nothing left to do' train --run whole
+expect 0 'device      cpu, .*; MFU against a measured fp32 matrix product of [0-9.]+G FLOP/s' train --run again --steps 3
+emulated=$(train --run emulated --steps 1 --set training.sample_tokens=0 --device cuda-emulated 2>&1)
+check 'emulated kernels train' grep -q 'done after step 1' <<< "$emulated"
+check 'an emulation has no MFU' test "$(grep -c 'MFU' <<< "$emulated"):$(grep -c 'MFU n/a' <<< "$emulated")" = 2:2
 
 # Ranks in threads. Data parallelism changes no bit; another layout may take over.
 four=(--config "$config" --set data.path="$text" --set training.micro_batches=4)
