@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/base/nearest_name.h"
 #include "core/base/status_macros.h"
@@ -117,6 +118,23 @@ absl::Status MeasureUnit(const BenchPlan& plan, BenchDevice& device,
   return absl::OkStatus();
 }
 
+// What would take less than `needed`, of what the plan has: "fewer --layers, fewer --tokens, ...".
+absl::StatusOr<std::string> LessMemory(const BenchPlan& plan, double needed) {
+  const ModelConfig& model = plan.config.model();
+  std::vector<std::string> ways;
+  BenchPlan one_row = plan;
+  one_row.rows = 1;
+  HW_ASSIGN_OR_RETURN(const double of_one_row, MemoryNeeded(one_row));
+  if (of_one_row < needed / 2) ways.push_back("fewer --rows");
+  if (model.num_layers() > 1) ways.push_back("fewer --layers");
+  if (Largest(plan) > 1) ways.push_back("fewer --tokens");
+  if (plan.unfused) ways.push_back("--fused-only");
+  ways.push_back("a smaller --preset");
+  const bool experts = model.ffn().moe().num_experts() > 1;
+  return absl::StrCat(absl::StrJoin(ways, ", "), ", or --set, e.g. of ",
+                      experts ? "model.ffn.moe.num_experts or " : "", "model.vocab_size");
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::int64_t>> ParseTokens(absl::string_view text) {
@@ -200,13 +218,12 @@ absl::StatusOr<double> MemoryNeeded(const BenchPlan& plan) {
 absl::StatusOr<double> CheckMemory(const BenchPlan& plan, const BenchDevice& device) {
   HW_ASSIGN_OR_RETURN(const double needed, MemoryNeeded(plan));
   if (needed <= device.memory_bytes()) return needed;
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "memory: ", plan.config.model().name(), " of ", plan.config.model().num_layers(),
-      " layers with ", Largest(plan), " tokens needs ", FormatBytes(needed), " on ", device.name(),
-      plan.unfused ? ", fused and unfused side by side" : "", "; expected at most its ",
-      FormatBytes(device.memory_bytes()),
-      "; try fewer --layers or --tokens, --fused-only, a smaller --preset, or --set, e.g. of "
-      "model.ffn.moe.num_experts or model.vocab_size"));
+  HW_ASSIGN_OR_RETURN(const std::string less, LessMemory(plan, needed));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("memory: ", plan.config.model().name(), " of ", plan.config.model().num_layers(),
+                   " layers with ", Largest(plan), " tokens needs ", FormatBytes(needed), " on ",
+                   device.name(), plan.unfused ? ", fused and unfused side by side" : "",
+                   "; expected at most its ", FormatBytes(device.memory_bytes()), "; try ", less));
 }
 
 absl::Status MeasureUnits(const BenchPlan& plan, BenchDevice& device,

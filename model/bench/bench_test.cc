@@ -40,6 +40,7 @@ namespace headwise {
 namespace {
 
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 
 RunConfig Preset(const std::string& name) { return ResolveRunConfig(*LoadPreset(name)); }
@@ -360,6 +361,23 @@ TEST(BenchPlanTest, MemoryIsThatOfTheModelsAndNotMoreThanThereIs) {
   EXPECT_THAT(ErrorOf(fits.status()), HasSubstr("TiB on cpu"));
 }
 
+TEST(BenchPlanTest, MemoryHintsFitWhatWasAskedFor) {
+  const std::unique_ptr<BenchDevice> cpu = MakeCpuBenchDevice(1);
+  BenchPlan plan = {.config = Preset("muse_spark"), .tokens = {256}};
+  plan.config.mutable_model()->set_num_layers(4);
+  EXPECT_THAT(ErrorOf(CheckMemory(plan, *cpu).status()),
+              EndsWith("; try fewer --layers, fewer --tokens, --fused-only, a smaller --preset, or "
+                       "--set, e.g. of model.ffn.moe.num_experts or model.vocab_size"));
+  // Rows that decode together are most of it, of a small model without experts.
+  plan = {.config = Preset("muse_demo"), .tokens = {1}, .rows = 1 << 20};
+  plan.config.mutable_model()->set_num_layers(1);
+  plan.config.mutable_model()->mutable_ffn()->set_hidden_dim(1 << 20);
+  plan.unfused = plan.train = plan.kernels = false;
+  EXPECT_THAT(ErrorOf(CheckMemory(plan, *cpu).status()),
+              EndsWith("; try fewer --rows, a smaller --preset, or --set, e.g. of "
+                       "model.vocab_size"));
+}
+
 // --- running ---
 
 TEST(BatchesTest, SequencesAreCutWhereTheyEnd) {
@@ -503,6 +521,21 @@ TEST(ReportTest, FiguresOfAUnit) {
   EXPECT_DOUBLE_EQ(figures["train/unfused_over_fused"].summary.spread, 0.25);
   EXPECT_DOUBLE_EQ(figures["train/product"].summary.median, 1e-6);
   EXPECT_THAT(UnitLines(SomeUnit()), HasSubstr("unfused / fused 2.000, spread 25.0 %"));
+}
+
+TEST(ReportTest, OneRoundHasNoSpread) {
+  UnitResult unit = SomeUnit();
+  unit.fused = unit.unfused = unit.floor = {2};
+  EXPECT_THAT(UnitLines(unit), HasSubstr("2000.000        - "));
+  EXPECT_THAT(UnitLines(unit), HasSubstr("unfused / fused 1.000, spread -\n"));
+  const KernelResult kernel = {.name = "k", .bytes = 1, .copied = 1, .seconds = {2}, .copy = {1}};
+  EXPECT_THAT(KernelLine(kernel), HasSubstr("2000.000        - "));
+  const auto spread = [](const Figure& figure) {
+    return nlohmann::json::parse(ToJson(figure, {}))["spread"];
+  };
+  EXPECT_TRUE(spread(Figures(unit)[0]).is_null());
+  EXPECT_TRUE(spread(Figures(SomeUnit())[0]).is_number());
+  EXPECT_EQ(spread(Figures(kernel)[0]), 0);  // a count, which was not measured
 }
 
 TEST(ReportTest, FiguresOfDecodingAreOfACopy) {

@@ -34,7 +34,10 @@ std::vector<double> Shares(const UnitResult& r, absl::Span<const double> seconds
                       : Shares(r.bytes, seconds, r.floor_bytes, r.floor);
 }
 
-std::string Percent(double share) { return absl::StrFormat("%.1f %%", 100 * share); }
+// One sample has no spread.
+std::string SpreadText(const Summary& s) {
+  return s.samples == 1 ? "-" : absl::StrFormat("%.1f %%", 100 * s.spread);
+}
 
 }  // namespace
 
@@ -92,6 +95,7 @@ std::string ToJson(const Figure& figure, const BenchContext& context) {
   json["unit"] = figure.unit;
   json["value"] = figure.summary.median;
   json["spread"] = figure.summary.spread;
+  if (figure.summary.samples == 1) json["spread"] = nullptr;
   json["mean"] = figure.summary.mean;
   json["min"] = figure.summary.min;
   json["max"] = figure.summary.max;
@@ -122,12 +126,12 @@ std::string UnitLines(const UnitResult& r) {
     const double share = Summarize(Shares(r, *seconds)).median;
     absl::StrAppendFormat(&lines, "%-8s %8d %5d  %-8s %10.3f %10.3f %8s %10s  %s %.2f", r.unit,
                           r.tokens, r.rows, variant, 1e3 * time.median, 1e3 * time.mean,
-                          Percent(time.spread), FormatCount(rate),
-                          ByProduct(r) ? "product" : "copy", share);
+                          SpreadText(time), FormatCount(rate), ByProduct(r) ? "product" : "copy",
+                          share);
     if (seconds == &r.unfused) {
       const Summary ratio = Summarize(Ratios(r.unfused, r.fused));
       absl::StrAppendFormat(&lines, "; unfused / fused %.3f, spread %s", ratio.median,
-                            Percent(ratio.spread));
+                            SpreadText(ratio));
     }
     lines += "\n";
   }
@@ -144,7 +148,7 @@ std::string KernelLine(const KernelResult& r) {
   const auto bytes = static_cast<double>(r.bytes);
   return absl::StrFormat(
       "%-32s %6d %12s %10.3f %8s %8.2f %8.2f %8s\n", r.name, r.calls, FormatBytes(bytes),
-      1e3 * time.median, Percent(time.spread), bytes * 1e-9 / time.median,
+      1e3 * time.median, SpreadText(time), bytes * 1e-9 / time.median,
       Summarize(Shares(bytes, r.seconds, r.copied, r.copy)).median,
       r.product.empty()
           ? "-"

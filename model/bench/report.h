@@ -56,7 +56,7 @@ struct Figure {
 std::vector<Figure> Figures(const UnitResult& result);
 std::vector<Figure> Figures(const KernelResult& result);
 
-// One object, without a newline.
+// One object, without a newline. The spread of one sample is null, in the tables "-".
 std::string ToJson(const Figure& figure, const BenchContext& context);
 
 // The heads of the two tables, and the lines of one result in it, with newlines.

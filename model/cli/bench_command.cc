@@ -44,12 +44,6 @@ struct BenchFlags {
 absl::StatusOr<std::unique_ptr<BenchDevice>> MakeDevice(const BenchFlags& flags,
                                                         const CommandDevice& opened) {
   if (opened.on_gpu()) return MakeGpuBenchDevice(*opened.opened.gpu, *opened.opened.launchers);
-  if (opened.kernels == Kernels::kCudaEmulated) {
-    return absl::UnimplementedError(
-        "--device cuda-emulated: expected cpu or cuda, for the time of an emulated kernel says "
-        "nothing "
-        "about a GPU's; the bytes it moves are counted by the kernels' tests");
-  }
   return MakeCpuBenchDevice(flags.threads > 0 ? flags.threads : DefaultThreads());
 }
 
@@ -81,7 +75,12 @@ void PrintStart(std::FILE* out, const BenchPlan& plan, const BenchDevice& device
 }
 
 absl::Status Bench(const BenchFlags& flags) {
-  HW_ASSIGN_OR_RETURN(const CommandDevice opened, OpenDevice(flags.device));
+  if (flags.device == "cuda-emulated") {
+    return absl::InvalidArgumentError(
+        "--device cuda-emulated: expected cpu or cuda, for the time of an emulated kernel says "
+        "nothing about a GPU's; the bytes it moves are counted by the kernels' tests");
+  }
+  HW_ASSIGN_OR_RETURN(const CommandDevice opened, OpenDevice(flags.device, {"cpu", "cuda"}));
   HW_ASSIGN_OR_RETURN(const std::unique_ptr<BenchDevice> device, MakeDevice(flags, opened));
   BenchPlan plan;
   HW_ASSIGN_OR_RETURN(plan.config, WantedConfig(flags));

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/nearest_name.h"
 #include "core/base/status_macros.h"
 
@@ -18,16 +19,20 @@ void CommandDevice::Choose(DecoderOptions* options) const {
   options->launchers = opened.launchers;
 }
 
-absl::StatusOr<CommandDevice> OpenDevice(const std::string& name) {
+absl::StatusOr<CommandDevice> OpenDevice(const std::string& name,
+                                         const std::vector<std::string>& names) {
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    // "gpu" is one letter from "cpu", and means the other.
+    const std::string meant = name == "gpu" ? "cuda" : name;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device: expected ", absl::StrJoin(names.begin(), names.end() - 1, ", "),
+                     " or ", names.back(), ", found '", name, "'", DidYouMean(meant, names)));
+  }
   CommandDevice device;
   if (name == "cuda") {
     HW_ASSIGN_OR_RETURN(device.opened, OpenGpu());
   } else if (name == "cuda-emulated") {
     device.kernels = Kernels::kCudaEmulated;
-  } else if (name != "cpu") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--device: expected cpu, cuda or cuda-emulated, found '", name, "'",
-                     DidYouMean(name, {"cpu", "cuda", "cuda-emulated"})));
   }
   return device;
 }

@@ -7,6 +7,7 @@
 #define HEADWISE_MODEL_CLI_DEVICE_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "model/cli/open_gpu.h"
@@ -25,9 +26,11 @@ struct CommandDevice {
   void Choose(DecoderOptions* options) const;
 };
 
-// Of the name "cpu", "cuda" or "cuda-emulated". kInvalidArgument for another, kUnimplemented if
+// Of one of `names`, those that the command takes. kInvalidArgument for another, kUnimplemented if
 // there is no such device here (model/cli/open_gpu.h).
-absl::StatusOr<CommandDevice> OpenDevice(const std::string& name);
+absl::StatusOr<CommandDevice> OpenDevice(const std::string& name,
+                                         const std::vector<std::string>& names = {"cpu", "cuda",
+                                                                                  "cuda-emulated"});
 
 // The cores this process may use.
 int DefaultThreads();

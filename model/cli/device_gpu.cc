@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/launchers/cuda.h"
+#include "model/cli/cuda_build.h"
 #include "model/cli/open_gpu.h"
 
 namespace headwise {
@@ -18,5 +19,7 @@ absl::StatusOr<OpenedGpu> OpenGpu() {
   }
   return OpenedGpu{.gpu = *std::move(gpu), .launchers = &CudaLaunchers()};
 }
+
+std::string CudaDescription() { return absl::StrCat(kCudaVersion, ", for ", kCudaArchs); }
 
 }  // namespace headwise

@@ -8,4 +8,6 @@ absl::StatusOr<OpenedGpu> OpenGpu() {
       "CUDA toolkit is, or --device cpu, or --device cuda-emulated");
 }
 
+std::string CudaDescription() { return "built without"; }
+
 }  // namespace headwise

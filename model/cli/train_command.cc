@@ -200,7 +200,8 @@ std::string DescribeDevice(const Session& session, int ranks, int threads) {
   return absl::StrCat(ranks, " ranks as threads, ", threads, " threads each");
 }
 
-// Everything that is said before the first step. `ranks` is 1 or more, with `threads` each.
+// Everything that is said before the first step. `ranks` is 1 or more, with `threads` each; `peak`
+// is that of PeakOf.
 void PrintStart(const Session& session, const TrainingRun& run, int ranks, int threads,
                 double bigram_entropy, double peak) {
   const RunConfig& config = session.config;
@@ -210,10 +211,13 @@ void PrintStart(const Session& session, const TrainingRun& run, int ranks, int t
       config.data().path().c_str(),
       FormatCount(static_cast<double>(run.data().training_tokens())).c_str(),
       FormatCount(static_cast<double>(run.data().validation_tokens())).c_str(), bigram_entropy);
-  std::printf("device      %s, %s; MFU against a measured %s matrix product of %s FLOP/s\n",
-              session.flags.device.c_str(), DescribeDevice(session, ranks, threads).c_str(),
-              config.training().compute_dtype() == BF16 ? "bf16" : "fp32",
-              FormatCount(peak).c_str());
+  const std::string yardstick =
+      peak > 0 ? absl::StrFormat("against a measured %s matrix product of %s FLOP/s",
+                                 config.training().compute_dtype() == BF16 ? "bf16" : "fp32",
+                                 FormatCount(peak))
+               : "n/a, for an emulation's says nothing about a GPU's";
+  std::printf("device      %s, %s; MFU %s\n", session.flags.device.c_str(),
+              DescribeDevice(session, ranks, threads).c_str(), yardstick.c_str());
   std::printf("run         %s\n", session.directory.c_str());
   if (session.init.has_value()) std::printf("weights of  %s\n", session.init->Describe().c_str());
   if (session.resume.has_value()) {
@@ -243,7 +247,9 @@ absl::Status RunAndReport(const Session& session, TrainingRun& run, int ranks, d
   return absl::OkStatus();
 }
 
+// FLOP/s that the MFU is measured against; 0 where emulated kernels have none.
 absl::StatusOr<double> PeakOf(const Session& session, ThreadPool& pool) {
+  if (session.device.kernels == Kernels::kCudaEmulated) return 0.0;
   const DType compute = DecoderOptionsOf(session.config.training()).compute;
   if (session.device.on_gpu()) return MeasurePeakFlops(compute, *session.device.opened.gpu);
   return MeasurePeakFlops(compute, pool);

@@ -5,6 +5,7 @@
 #include "kernels/newton_schulz/newton_schulz.h"
 #include "kernels/prepare_qkv/prepare_qkv.h"
 #include "model/cli/commit.h"
+#include "model/cli/open_gpu.h"
 
 namespace headwise {
 namespace {
@@ -21,9 +22,9 @@ constexpr char kArch[] = "generic";
 
 std::string VersionText() {
   return absl::StrCat("muse 0.1.0\ncommit    ", kCommit, "\ncompiler  ", __VERSION__,
-                      "\narch      ", kArch, "\nCUDA      built without\ncontracts prepare_qkv ",
-                      kPrepareQkvContractVersion, ", newton_schulz ", kNewtonSchulzContractVersion,
-                      ", muon_step ", kMuonStepContractVersion);
+                      "\narch      ", kArch, "\nCUDA      ", CudaDescription(),
+                      "\ncontracts prepare_qkv ", kPrepareQkvContractVersion, ", newton_schulz ",
+                      kNewtonSchulzContractVersion, ", muon_step ", kMuonStepContractVersion);
 }
 
 }  // namespace headwise

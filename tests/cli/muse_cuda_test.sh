@@ -12,6 +12,7 @@ cd "$work" || exit 1
 export CUDA_VISIBLE_DEVICES=
 
 expect 0 '^muse 0\.' --version
+expect 0 '^CUDA +[0-9]+\.[0-9]+, for sm_[0-9]+a?(, sm_[0-9]+a?)*$' --version
 expect 4 '^error: --device cuda: no CUDA device: .*; expected an NVIDIA GPU with its driver; .*try --device cpu' train --config "$config" --set data.path="$text" --device cuda
 for command in bench generate eval; do
   expect 4 '^error: --device cuda: no CUDA device' "$command" --device cuda

@@ -14,6 +14,7 @@ train() { "$muse" train --config "$config" --set data.path="$text" "$@" < /dev/n
 
 # What works.
 expect 0 '^muse 0\.' --version
+expect 0 '^CUDA +built without$' --version
 expect 0 'generate' --help
 expect 0 'runs/NAME' train --help
 expect 0 'training.steps +\(int64\)' train --help-config
@@ -53,6 +54,10 @@ check 'the whole run of the same length' train --run reference --steps "$((step 
 check 'equal weights' cmp "stopped/step-$((step + 8))/model.safetensors" "reference/step-$((step + 8))/model.safetensors"
 check 'metrics without gap or double' test "$(wc -l < stopped/metrics.jsonl)" = "$((step + 8))"
 expect 0 'nothing left to do' train --run whole
+expect 0 'device      cpu, .*; MFU against a measured fp32 matrix product of [0-9.]+G FLOP/s' train --run again --steps 3
+emulated=$(train --run emulated --steps 1 --set training.sample_tokens=0 --device cuda-emulated 2>&1)
+check 'emulated kernels train' grep -q 'done after step 1' <<< "$emulated"
+check 'an emulation has no MFU' test "$(grep -c 'MFU' <<< "$emulated"):$(grep -c 'MFU n/a' <<< "$emulated")" = 2:2
 
 # Ranks in threads. Data parallelism changes no bit; another layout may take over.
 four=(--config "$config" --set data.path="$text" --set training.micro_batches=4)
@@ -79,7 +84,9 @@ expect 2 "error: --tokens: expected numbers from 1 .*found 'many'" bench --token
 expect 2 'error: --tokens: found 257, expected at most model.max_sequence_length = 256' bench --config "$config" --tokens 257
 expect 2 "did you mean 'train'" bench --units trian
 expect 3 'error: memory: muse_spark of 4 layers .* needs [0-9.]+ TiB on cpu.*expected at most' bench --preset muse_spark --layers 4
-expect 4 'says nothing about a GPU' bench --device cuda-emulated
+expect 2 'expected cpu or cuda, .*says nothing about a GPU' bench --device cuda-emulated
+expect 2 "error: --device: expected cpu or cuda, found 'gpu'; did you mean 'cuda'\?$" bench --device gpu
+expect 2 "error: --device: expected cpu or cuda, found 'cuda-emulatd'$" bench --device cuda-emulatd
 for command in bench generate eval; do
   expect 4 'built without CUDA; try bazel run //model:muse_cuda' "$command" --device cuda
 done
@@ -92,7 +99,7 @@ expect 2 "unknown field 'stepz' in training; did you mean 'steps'" train --set t
 expect 2 "muse_demo" train --preset muse_dmeo
 expect 2 'num_kv_heads' train --config "$config" --set data.path="$text" --set model.attention.num_kv_heads=3
 expect 2 'expected one of them' train --preset muse_demo --config "$config"
-expect 2 'expected cpu, cuda or cuda-emulated' train --device gpu
+expect 2 "expected cpu, cuda or cuda-emulated, found 'gpu'; did you mean 'cuda'\?$" train --device gpu
 expect 4 'built without CUDA; try bazel run //model:muse_cuda' train --device cuda
 expect 2 'error: --mesh dp=2: ranks run on CPUs, found --device cuda' train "${four[@]}" --mesh dp=2 --device cuda
 expect 2 'expected cpu, cuda or cuda-emulated' train --device cuda-emulatd

@@ -17,7 +17,7 @@ assembler's report of registers, shared memory, stack and spills. device_code.bz
 
 load("@bazel_skylib//rules:common_settings.bzl", "BuildSettingInfo")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
-load("@local_cuda//:defs.bzl", "CUDA_PATH")
+load("@local_cuda//:defs.bzl", "CUDA_PATH", "CUDA_VERSION")
 
 _NUMERICS = ["-fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"]
 
@@ -178,3 +178,17 @@ _cuda_library = rule(
 def cuda_library(name, tags = [], **kwargs):
     """A library of .cu files, tagged `cuda` so that --config=cuda finds it. See the top of the file."""
     _cuda_library(name = name, tags = tags + ["cuda"], **kwargs)
+
+def _build_header_impl(ctx):
+    header = ctx.actions.declare_file(ctx.attr.name + ".h")
+    ctx.actions.write(header, """#pragma once
+inline constexpr char kCudaVersion[] = "%s";
+inline constexpr char kCudaArchs[] = "%s";
+""" % (CUDA_VERSION, ", ".join(ctx.attr._archs[BuildSettingInfo].value)))
+    return [DefaultInfo(files = depset([header]))]
+
+cuda_build_header = rule(
+    doc = "NAME.h: the toolkit's version and the GPUs that are compiled for, as C++ strings.",
+    implementation = _build_header_impl,
+    attrs = {"_archs": attr.label(default = "//third_party/cuda:archs")},
+)

@@ -10,6 +10,12 @@
 # //model:muse_cuda is packed where there is such a target. BAZEL names the command; GPU_ARCHS=sm_90a the GPUs, if not all that
 # //third_party/cuda:archs lists.
 set -euo pipefail
+for argument in "$@"; do
+  case $argument in
+    -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}" && exit 0 ;;
+    -*) echo "pack: unknown argument '$argument'; see tools/gpu_check/pack.sh --help" >&2 && exit 2 ;;
+  esac
+done
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 read -ra bazel <<<"${BAZEL:-bazel}"
 readonly CONFIG=(--config=bundle ${GPU_ARCHS:+"--//third_party/cuda:archs=$GPU_ARCHS"})
@@ -25,11 +31,15 @@ trap 'rm -rf "$work"' EXIT
 bundle=$work/gpu_check
 mkdir -p "$bundle"/{tests,benchmarks,models,lib}
 
-# labels EXPRESSION: those that need a GPU, of the kind that the query finds.
-labels() { "${bazel[@]}" query --noshow_progress "attr(tags, '\\brequires-gpu\\b', $1)"; }
-mapfile -t tests < <(labels 'tests(//...)')
-mapfile -t benchmarks < <(labels 'kind(cc_binary, //...)')
-mapfile -t models < <("${bazel[@]}" query --noshow_progress 'filter("^//model:muse_cuda$", kind(cc_binary, //model:*))')
+# labels ARRAY EXPRESSION: sets ARRAY to what the query finds.
+labels() {
+  "${bazel[@]}" query --noshow_progress "$2" >"$work/labels" || { echo "pack: bazel query failed" >&2 && exit 1; }
+  mapfile -t "$1" <"$work/labels"
+}
+tests=() benchmarks=() models=()
+labels tests "attr(tags, '\\brequires-gpu\\b', tests(//...))"
+labels benchmarks "attr(tags, '\\brequires-gpu\\b', kind(cc_binary, //...))"
+labels models 'filter("^//model:muse_cuda$", kind(cc_binary, //model:*))'
 ((${#tests[@]} && ${#benchmarks[@]})) || { echo "pack: found no test or no benchmark that needs a GPU" >&2 && exit 1; }
 
 "${bazel[@]}" build "${CONFIG[@]}" "${tests[@]}" "${benchmarks[@]}" "${models[@]}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh with programs that pass, fail, hang and find no GPU: it goes on after a failure, says what was not there, and its exit
-# status and files say the same. Argument: the folder of run.sh.
+# status and files say the same. pack.sh where it packs nothing. Argument: the folder of both.
 # shellcheck disable=SC2016  # what the programs below expand, they expand themselves
 set -euo pipefail
 folder=$(cd "$1" && pwd)
@@ -92,3 +92,24 @@ run || fail "exit status $? with a model: $(cat "$work/stdout")"
 [[ $(wc -l <"$work/out/rows.jsonl") == 2 ]] || fail "rows: $(cat "$work/out/rows.jsonl")"
 grep -qE "^train muse_17m, 6 layers, 8192 tokens +Headwise +500000.0 tokens/s" "$work/stdout" || fail "no row: $(cat "$work/stdout")"
 grep -qE "^train muse_17m, 6 layers, 8192 tokens +PyTorch: not present" "$work/stdout" || fail "no line of PyTorch's: $(cat "$work/stdout")"
+
+# pack.sh builds nothing for a flag, nor where Bazel finds nothing out.
+program "$work/bin/bazel" "echo \"\$1\" >>$work/calls" '[[ $* != *"$REFUSED"* ]] || exit 7' 'echo //a:b'
+# pack STATUS ARGUMENT...: with that Bazel.
+pack() {
+  local expected=$1 status=0
+  shift
+  BAZEL=$work/bin/bazel "$folder/pack.sh" "$@" >"$work/stdout" 2>"$work/stderr" || status=$?
+  ((status == expected)) || fail "exit status $status of pack.sh $*: $(cat "$work/stderr")"
+}
+pack 0 --help
+grep -q "pack.sh \[ARCHIVE\]" "$work/stdout" || fail "no usage: $(cat "$work/stdout")"
+pack 2 "$work/archive" --fast
+grep -q "unknown argument '--fast'" "$work/stderr" || fail "$(cat "$work/stderr")"
+[[ ! -e $work/calls ]] || fail "a flag called Bazel"
+for refused in tests\( "cc_binary, //..." muse_cuda; do
+  REFUSED=$refused pack 1 "$work/archive"
+  grep -qx "pack: bazel query failed" "$work/stderr" || fail "$refused: $(cat "$work/stderr")"
+done
+grep -qv query "$work/calls" && fail "built after a query that failed"
+[[ ! -e $work/archive ]] || fail "left an archive"
