@@ -85,8 +85,7 @@ TEST_F(RunModelTest, AModelThatDoesNotFitIsRefusedWithFigures) {
   config_.mutable_model()->set_max_sequence_length(kTokens);
   const std::int64_t before = *gpu().FreeMemory();
   const absl::Status refused =
-      MakeDecoder(*source_, config_, on_gpu_, {.cache_tokens = kTokens}, pool_)
-          .status();
+      MakeDecoder(*source_, config_, on_gpu_, {.cache_tokens = kTokens}, pool_).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   const std::string message(refused.message());
   EXPECT_NE(message.find("memory: plain needs 512"), std::string::npos) << message;
