@@ -11,9 +11,11 @@ namespace headwise {
 namespace {
 
 // The functions' types are those of this toolkit.
-static_assert(sizeof(static_cast<decltype(CublasLibrary::GemmEx)>(&cublasGemmEx)) > 0 &&
-              sizeof(static_cast<decltype(CublasLibrary::GemmStridedBatchedEx)>(
-                  &cublasGemmStridedBatchedEx)) > 0);
+template <typename Function>
+constexpr bool kIs = true;
+static_assert(kIs<decltype(static_cast<decltype(CublasLibrary::GemmEx)>(&cublasGemmEx))>);
+static_assert(kIs<decltype(static_cast<decltype(CublasLibrary::GemmStridedBatchedEx)>(
+                  &cublasGemmStridedBatchedEx))>);
 
 template <typename Function>
 bool Find(void* library, const char* name, Function* function) {

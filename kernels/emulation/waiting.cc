@@ -134,6 +134,7 @@ void BlockRunner::CompleteWarpOperation(Warp& warp, const Thread& last) {
     case WarpOperation::kMultiply: {  // of all 32 lanes
       MmaOperands operands[32];
       for (int i = 0; i < 32; ++i) {
+        // A lane gives where its operands are. NOLINTNEXTLINE(performance-no-int-to-ptr)
         operands[i] = *reinterpret_cast<const MmaOperands*>(static_cast<std::uintptr_t>(given[i]));
       }
       MultiplyFragments(operands);
