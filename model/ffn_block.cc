@@ -3,13 +3,9 @@
 #include <utility>
 
 #include "model/initial_std.h"
+#include "model/layer_ops.h"
 
 namespace headwise {
-
-Swiglu SwigluOf(const FfnConfig& config) {
-  if (config.activation() != CLAMPED_SWIGLU) return {};
-  return {.clamped = true, .alpha = config.activation_alpha(), .limit = config.activation_limit()};
-}
 
 Tensor FfnBlock::Projection::Forward(const OpContext& ctx, const Tensor& x) const {
   return ops::Linear(ctx, x, weight.compute, bias == nullptr ? Tensor() : bias->value);

@@ -16,9 +16,6 @@
 
 namespace headwise {
 
-// The activation that a config asks for.
-Swiglu SwigluOf(const FfnConfig& config);
-
 class FfnBlock {
  public:
   // What the backward needs besides x; the product of gate and up is computed again there.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/initial_std.h"
+#include "model/layer_ops.h"
 
 namespace headwise {
 namespace {

@@ -1,29 +1,12 @@
 #include "model/norm_site.h"
 
+#include "model/layer_ops.h"
+
 namespace headwise {
-namespace {
-
-RmsNormStyle Style(NormStyle style) {
-  switch (style) {
-    case RMS:
-      return RmsNormStyle::kWeighted;
-    case RMS_GAIN_CENTERED:
-      return RmsNormStyle::kGainCentered;
-    case RMS_INPUT_SCALED:
-      return RmsNormStyle::kInputScaled;
-    default:
-      return RmsNormStyle::kScaleless;  // NORM_ABSENT: not used
-  }
-}
-
-}  // namespace
 
 NormSite::NormSite(const NormConfig& config, const std::string& name, const Dim& width,
                    ParameterStore& store)
-    : present_(config.style() != NORM_ABSENT),
-      op_{.style = Style(config.style()),
-          .epsilon = static_cast<float>(config.epsilon()),
-          .centre = static_cast<float>(config.centre())} {
+    : present_(config.style() != NORM_ABSENT), op_(RmsNormOf(config)) {
   if (op_.style != RmsNormStyle::kScaleless) {
     weight_ = store.Add(name + ".weight", ParameterRole::kNorm, {width},
                         Init::Constant(config.initial_weight()));

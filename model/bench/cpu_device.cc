@@ -46,13 +46,9 @@ class CpuModel : public BenchModel {
     return std::make_unique<HostRunner>(nullptr, [this, batch, tokens]() -> absl::Status {
       decoder_->ForwardBackward(*batch, 1.0 / static_cast<double>(tokens), pool_);
       const StepReport report = optimizer_->Step(0, config_.training().steps(), pool_);
-      if (report.skipped) {
-        return absl::AbortedError(absl::StrCat(
-            "train: the gradient of ", report.non_finite,
-            " is not finite; expected finite gradients; try a lower learning rate by --set"));
-      }
+      HW_RETURN_IF_ERROR(CheckTimedStep(report));
       decoder_->WeightsChanged(pool_);
-      return report.status;
+      return absl::OkStatus();
     });
   }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "model/bench/batches.h"
 #include "model/bench/device.h"
@@ -51,6 +52,13 @@ absl::StatusOr<std::unique_ptr<UnitRunner>> DecodeRunner(Decoder& decoder, std::
         decoder.Extend(*cache, next, pool);
         return absl::OkStatus();
       });
+}
+
+absl::Status CheckTimedStep(const StepReport& report) {
+  if (!report.skipped) return report.status;
+  return absl::AbortedError(absl::StrCat(
+      "train: the gradient of ", report.non_finite,
+      " is not finite; expected finite gradients; try a lower learning rate by --set"));
 }
 
 }  // namespace headwise

@@ -111,10 +111,7 @@ class GpuModel : public BenchModel {
       HW_ASSIGN_OR_RETURN(const StepOutcome outcome,
                           training_->Step(*batch, 1.0 / static_cast<double>(tokens), 0,
                                           config_.training().steps(), pool_));
-      if (!outcome.report.skipped) return outcome.report.status;
-      return absl::AbortedError(absl::StrCat(
-          "train: the gradient of ", outcome.report.non_finite,
-          " is not finite; expected finite gradients; try a lower learning rate by --set"));
+      return CheckTimedStep(outcome.report);
     };
     // Until steps of this size come from a graph.
     const std::int64_t launches = training_->graphs().step.launches;

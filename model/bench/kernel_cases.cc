@@ -2,18 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstring>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "core/base/status_macros.h"
-#include "core/rope/rotary_table.h"
+#include "model/bench/operands.h"
 #include "model/bench/traffic.h"
 #include "model/config.h"
+#include "model/layer_ops.h"
 #include "model/train/run_config.h"
 
 namespace headwise {
@@ -109,94 +106,6 @@ class Cases {
   std::vector<KernelCase> cases_;
 };
 
-// Numbers where kernels read them: [count] of the tensor's type.
-template <typename T>
-Tensor OnDevice(BenchDevice& device, const T* values, std::int64_t count) {
-  const Tensor host = Tensor::Empty({count}, kDType<T>, Device::kCpu);
-  std::copy_n(values, count, host.data<T>());
-  return device.ToDevice(host);
-}
-
-template <typename T>
-absl::Span<const T> SpanOf(const Tensor& tensor) {
-  return {tensor.data<T>(), static_cast<std::size_t>(tensor.size())};
-}
-
-// What prepare_qkv needs, of the configuration alone.
-struct QkvOperands {
-  std::optional<RotaryTable> table;
-  Tensor positions, cos, sin;  // on the device
-  std::optional<QkvPreparation> op;
-  Tensor packed, q_weight, k_weight, dq_weight, dk_weight;
-  ops::Qkv gradients;
-
-  OpContext context(OpContext ctx) const {
-    ctx.rotary = {.cos = cos.data<float>(), .sin = sin.data<float>()};
-    return ctx;
-  }
-  ops::QkvArguments arguments(bool unfused) const {
-    return {.op = *op,
-            .q_weight = q_weight,
-            .k_weight = k_weight,
-            .positions = {.values = SpanOf<std::int64_t>(positions)},
-            .unfused = unfused};
-  }
-};
-
-HeadNorm NormOf(HeadNormStyle style) {
-  switch (style) {
-    case HEAD_NORM_SCALELESS:
-      return HeadNorm::kScaleless;
-    case HEAD_NORM_WEIGHTED:
-      return HeadNorm::kWeighted;
-    case HEAD_NORM_GAIN_CENTERED:
-      return HeadNorm::kGainCentered;
-    default:
-      return HeadNorm::kNone;
-  }
-}
-
-// A layer with RoPE.
-absl::StatusOr<std::shared_ptr<QkvOperands>> MakeQkv(BenchDevice& device, const OpContext& ctx,
-                                                     const RunConfig& config, std::int64_t tokens) {
-  const AttentionConfig& a = config.model().attention();
-  const std::int64_t length = std::min(tokens, config.training().sequence_length());
-  auto operands = std::make_shared<QkvOperands>();
-  HW_ASSIGN_OR_RETURN(operands->table,
-                      RotaryTable::Create({.length = length,
-                                           .rotary_dim = a.rope().rotary_dim(),
-                                           .theta = a.rope().theta(),
-                                           .pairing = a.rope().pairing() == INTERLEAVED
-                                                          ? RotaryPairing::kInterleaved
-                                                          : RotaryPairing::kHalf}));
-  std::vector<std::int64_t> positions;
-  for (std::int64_t t = 0; t < tokens; ++t) positions.push_back(t % length);
-  operands->positions = OnDevice(device, positions.data(), tokens);
-  const std::int64_t angles = length * operands->table->rotary_dim() / 2;
-  operands->cos = OnDevice(device, operands->table->Cos(0), angles);
-  operands->sin = OnDevice(device, operands->table->Sin(0), angles);
-  HW_ASSIGN_OR_RETURN(const PackedQkv layout, QkvLayout(a));
-  operands->op = QkvPreparation{.layout = layout,
-                                .norm = NormOf(a.head_norm()),
-                                .epsilon = static_cast<float>(a.head_norm_epsilon()),
-                                .query_scale = static_cast<float>(a.query_scale()),
-                                .rotary = &*operands->table};
-  const std::int64_t q = layout.query_heads() * layout.head_dim();
-  const std::int64_t kv = layout.kv_heads() * layout.head_dim();
-  operands->packed = device.Random({tokens, layout.row_width()}, ctx.compute);
-  operands->gradients = {.q = device.Random({tokens, q}, ctx.compute),
-                         .k = device.Random({tokens, kv}, ctx.compute),
-                         .v = device.Random({tokens, kv}, ctx.compute)};
-  if (HasWeight(operands->op->norm)) {
-    const Shape per_group = {layout.kv_heads(), layout.head_dim()};
-    operands->q_weight = device.Random({layout.head_dim()}, DType::kF32);
-    operands->k_weight = device.Random({layout.head_dim()}, DType::kF32);
-    operands->dq_weight = device.Zeros(per_group, DType::kF32);
-    operands->dk_weight = device.Zeros(per_group, DType::kF32);
-  }
-  return operands;
-}
-
 void Cases::AddQkv(bool unfused, const char* name) {
   const QkvTraffic t = {.tokens = tokens_,
                         .query_heads = heads_,
@@ -236,31 +145,6 @@ void Cases::AddQkv(bool unfused, const char* name) {
 void Cases::AddQkv() {
   AddQkv(false, "prepare_qkv");
   if (unfused_) AddQkv(true, "unfused_qkv");
-}
-
-// Of sequences of a length, the last one what is left.
-std::vector<AttentionSegment> Segments(std::int64_t tokens, std::int64_t length) {
-  std::vector<AttentionSegment> segments;
-  for (std::int64_t begin = 0; begin < tokens; begin += length) {
-    const std::int64_t count = std::min(length, tokens - begin);
-    segments.push_back(
-        {.query_begin = begin, .num_queries = count, .key_begin = begin, .num_keys = count});
-  }
-  return segments;
-}
-
-constexpr std::int64_t kSegmentWords = sizeof(AttentionSegment) / sizeof(std::int64_t);
-static_assert(sizeof(AttentionSegment) == kSegmentWords * sizeof(std::int64_t));
-
-Tensor OnDevice(BenchDevice& device, const std::vector<AttentionSegment>& segments) {
-  const auto count = static_cast<std::int64_t>(segments.size());
-  const Tensor host = Tensor::Empty({count, kSegmentWords}, DType::kI64, Device::kCpu);
-  std::memcpy(host.raw_data(), segments.data(), static_cast<std::size_t>(host.bytes()));
-  return device.ToDevice(host);
-}
-absl::Span<const AttentionSegment> SegmentsOf(const Tensor& words) {
-  return {static_cast<const AttentionSegment*>(words.raw_data()),
-          static_cast<std::size_t>(words.dim(0))};
 }
 
 // One pair of cases for each window that occurs.
@@ -311,20 +195,10 @@ void Cases::AddAttention() {
   }
 }
 
-RmsNorm NormOf(const NormConfig& norm) {
-  const auto style = norm.style() == RMS                 ? RmsNormStyle::kWeighted
-                     : norm.style() == RMS_GAIN_CENTERED ? RmsNormStyle::kGainCentered
-                     : norm.style() == RMS_INPUT_SCALED  ? RmsNormStyle::kInputScaled
-                                                         : RmsNormStyle::kScaleless;
-  return {.style = style,
-          .epsilon = static_cast<float>(norm.epsilon()),
-          .centre = static_cast<float>(norm.centre())};
-}
-
 void Cases::AddNorm(const char* name, const NormConfig& norm, std::int64_t rows, std::int64_t width,
                     std::int64_t forward, std::int64_t backward) {
   if (norm.style() == NORM_ABSENT) return;
-  const RmsNorm op = NormOf(norm);
+  const RmsNorm op = RmsNormOf(norm);
   const bool weighted = op.style != RmsNormStyle::kScaleless;
   Add(absl::StrCat(name, ".forward"), forward, Matrices(2, rows, width), 0,
       Op([=](BenchDevice& device, const OpContext& ctx) -> absl::StatusOr<Work> {
@@ -408,22 +282,6 @@ void Cases::AddResiduals() {
       }));
 }
 
-// Gives tensors that a call overwrites their values back: run over and over, gradients of gradients
-// would fade into subnormal numbers, which are slow.
-std::function<void()> Restore(const OpContext& ctx, const std::vector<Tensor>& tensors) {
-  std::vector<Tensor> values;
-  values.reserve(tensors.size());
-  for (const Tensor& t : tensors) {
-    values.push_back(ctx.Empty(t.shape(), t.dtype()));
-    ops::CopyRows(ctx, t, 0, values.back(), 0, t.dim(0));
-  }
-  return [=] {
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      ops::CopyRows(ctx, values[i], 0, tensors[i], 0, tensors[i].dim(0));
-    }
-  };
-}
-
 void Cases::AddGate() {
   if (!attention_.output_gate()) return;
   const std::int64_t tokens = tokens_, width = heads_ * dim_;
@@ -443,14 +301,9 @@ void Cases::AddGate() {
       }));
 }
 
-Swiglu ActivationOf(const FfnConfig& ffn) {
-  if (ffn.activation() != CLAMPED_SWIGLU) return {};
-  return {.clamped = true, .alpha = ffn.activation_alpha(), .limit = ffn.activation_limit()};
-}
-
 void Cases::AddSwiglu(const char* name, std::int64_t rows, std::int64_t width,
                       std::int64_t layers) {
-  const Swiglu op = ActivationOf(model_.ffn());
+  const Swiglu op = SwigluOf(model_.ffn());
   Add(absl::StrCat(name, ".forward"), 2 * layers, Matrices(3, rows, width), 0,
       Op([=](BenchDevice& device, const OpContext& ctx) -> absl::StatusOr<Work> {
         const Tensor gate = device.Random({rows, width}, ctx.compute);
@@ -500,13 +353,6 @@ void Cases::AddLinear(const char* name, std::int64_t n, std::int64_t k, std::int
         Tensor dw = device.Zeros({n, k}, DType::kF32);
         return Work([=]() mutable { ops::LinearBackwardWeight(ctx, dy, x, dw); });
       }));
-}
-
-// With the offsets where kernels read them.
-ops::ExpertRows OnDevice(BenchDevice& device, ops::ExpertRows rows) {
-  rows.offsets_on_gpu =
-      OnDevice(device, rows.offsets.data(), static_cast<std::int64_t>(rows.offsets.size()));
-  return rows;
 }
 
 // The tokens' choices dealt out evenly.
