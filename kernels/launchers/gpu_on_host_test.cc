@@ -75,6 +75,26 @@ TEST_F(GpuOnHostTest, AKernelThatTouchesHostMemoryIsFound) {
   EXPECT_EQ(gpu_->Download(x.get(), x.get(), 8).code(), kInvalidArgument);
 }
 
+// The next allocation may lie behind it.
+TEST_F(GpuOnHostTest, CopiesAndProductsKeepToOneAllocation) {
+  const std::shared_ptr<float> x = Upload({1, 2}), behind = Upload({3, 4});
+  std::vector<float> host(200);
+  const std::int64_t beyond = 3 * sizeof(float);
+  EXPECT_EQ(gpu_->Download(host.data(), x.get(), beyond).message(),
+            "Download: device: 12 bytes go beyond an allocation");
+  EXPECT_EQ(gpu_->Upload(x.get() + 1, host.data(), 8).code(), kInvalidArgument);
+  EXPECT_EQ(gpu_->Fill(x.get(), 0, beyond).code(), kInvalidArgument);
+  EXPECT_EQ(gpu_->Copy(behind.get(), x.get(), beyond).code(), kInvalidArgument);
+  const absl::Status product =
+      gpu_->LinearForward<float, float>({x.get(), 1, 3}, {x.get(), 1, 3}, {behind.get(), 1, 1});
+  EXPECT_EQ(product.code(), kInvalidArgument);
+  EXPECT_EQ(Download(behind, 2), (std::vector<float>{3, 4}));
+  EXPECT_TRUE(gpu_->Download(host.data(), x.get() + 1, 4).ok());
+  // What was freed is no allocation.
+  float* const freed = Upload({5}).get();
+  EXPECT_EQ(gpu_->Download(host.data(), freed, 4).code(), kInvalidArgument);
+}
+
 TEST_F(GpuOnHostTest, ALaunchElsewhereThanOnTheStreamIsRefused) {
   const std::shared_ptr<float> x = Upload({1, 2});
   EXPECT_EQ(Add(x.get(), x.get(), x.get(), nullptr).code(), kInvalidArgument);
