@@ -225,6 +225,12 @@ TEST_P(DecoderOnGpu, WhatIsOutOfRangeIsReportedWithTheLoss) {
 INSTANTIATE_TEST_SUITE_P(Dtypes, DecoderOnGpu, testing::Values(DType::kF32, DType::kBF16),
                          [](const auto& info) { return Name(info.param); });
 
+TEST(OpsOnGpuDeathTest, WhatToDoWithoutMemoryIsSaid) {
+  const std::unique_ptr<Gpu> gpu = CreateGpuOnHost();
+  EXPECT_DEATH(BlocksOf(*gpu)(std::int64_t{1} << 40),
+               "no room on the GPU for 1.0 TiB more .*; try fewer tokens at a time");
+}
+
 TEST(OpsOnGpu, RowsAreCopiedWhereTheyOverlapToo) {
   const std::unique_ptr<Gpu> gpu = CreateGpuOnHost();
   StoragePool storage(Device::kCuda, BlocksOf(*gpu));

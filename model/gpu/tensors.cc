@@ -15,7 +15,10 @@ namespace headwise {
 BlockAllocator BlocksOf(Gpu& gpu) {
   return [&gpu](std::int64_t bytes) {
     absl::StatusOr<std::shared_ptr<void>> block = gpu.Allocate(bytes);
-    HW_CHECK(block.ok()) << block.status();
+    HW_CHECK(block.ok()) << "no room on the GPU for " << FormatBytes(static_cast<double>(bytes))
+                         << " more (" << block.status()
+                         << "); try fewer tokens at a time: more training.micro_batches, a smaller "
+                            "training.batch_size or training.sequence_length";
     return *std::move(block);
   };
 }
