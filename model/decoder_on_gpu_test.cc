@@ -266,7 +266,7 @@ std::vector<std::string> PrepareQkvOnGpu(std::int64_t tokens, bool unfused, std:
     for (std::int64_t i = 0; i < host.size(); ++i) {
       host.data<float>()[i] = static_cast<float>((i * 37 + seed * 11) % 101 - 50) / 64;
     }
-    const Tensor device = ctx.Empty({host.size() + off}).Slice(off, host.size()).View(shape);
+    Tensor device = ctx.Empty({host.size() + off}).Slice(off, host.size()).View(shape);
     EXPECT_EQ(Upload(*gpu, host, device), absl::OkStatus());
     return device;
   };

@@ -37,7 +37,7 @@ Tensor EmptyOnGpu(Gpu& gpu, Shape shape, DType dtype) {
 }
 
 Tensor ZerosOnGpu(Gpu& gpu, Shape shape, DType dtype) {
-  const Tensor zeros = EmptyOnGpu(gpu, std::move(shape), dtype);
+  Tensor zeros = EmptyOnGpu(gpu, std::move(shape), dtype);
   const absl::Status filled = gpu.Fill(zeros.raw_data(), 0, zeros.bytes());
   HW_CHECK(filled.ok()) << filled;
   return zeros;

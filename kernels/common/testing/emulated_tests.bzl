@@ -1,8 +1,11 @@
 """emulated_tests: a family's tests of its emulated kernels.
 
-    emulated_tests(deps = [":rms_norm", "//core/dtype"])
+    emulated_tests(
+        srcs = ["emulated_test.cc"],
+        deps = [":rms_norm", "//core/dtype"],
+    )
 
-makes :emulated_test of emulated_test.cc; and of the same sources :emulated_sanitized_test, which runs what has ForSanitizers in
+makes :emulated_test, and of the same sources :emulated_sanitized_test, which runs what has ForSanitizers in
 its name: under --config=tsan CUDA threads are watched for races.
 """
 
@@ -19,12 +22,12 @@ _DEPS = [
     "@com_google_googletest//:gtest_main",
 ]
 
-def emulated_tests(deps, srcs = ["emulated_test.cc"], size = "small"):
+def emulated_tests(srcs, deps, size = "small"):
     """See the top of the file.
 
     Args:
-      deps: besides those of every such test.
       srcs: of both tests.
+      deps: besides those of every such test.
       size: of the whole test.
     """
     deps = [":cuda_emulated", ":cuda_launch"] + deps + [Label(dep) for dep in _DEPS]
