@@ -13,6 +13,7 @@ OptimizerConfig DefaultOptimizerConfig() {
   muon.set_head_group_size(0);
   muon.set_scale(ASPECT);
   muon.set_coefficients(QUINTIC5);
+  muon.set_compute_mode(CONTRACT_FP32);
   AdamWConfig& adamw = *config.mutable_adamw();
   adamw.set_learning_rate(3e-3);
   adamw.set_beta1(0.9);

@@ -25,9 +25,10 @@ Tensor Bytes(std::int64_t bytes) {
   return Tensor::Empty({(bytes + 7) / 8}, DType::kI64, Device::kCpu);
 }
 
+template <MuonMode kMode>
 absl::Status MuonStepEmulated(const MuonHyperparameters& hyper,
                               absl::Span<const MuonWeight<float>> weights, ThreadPool& pool) {
-  HW_ASSIGN_OR_RETURN(const MuonStepPlan plan, MuonStepPlan::Create<float>(hyper, weights));
+  HW_ASSIGN_OR_RETURN(const MuonStepPlan plan, MuonStepPlan::Create<float>(hyper, weights, kMode));
   if (plan.launches() == 0) return absl::OkStatus();
   const MuonStepScalars scalars = {.learning_rate = hyper.learning_rate,
                                    .gradient_scale = hyper.gradient_scale};
@@ -53,7 +54,9 @@ void AdamWStepEmulated(const AdamWHyperparameters& hyper, std::int64_t step, dou
 }  // namespace
 
 OptimizerKernels EmulatedOptimizerKernels() {
-  return {.muon_step = &MuonStepEmulated, .adamw_step = &AdamWStepEmulated};
+  return {.muon_step = &MuonStepEmulated<MuonMode::kContract>,
+          .tensor_core_muon_step = &MuonStepEmulated<MuonMode::kTensorCore>,
+          .adamw_step = &AdamWStepEmulated};
 }
 
 }  // namespace headwise

@@ -1,9 +1,12 @@
-// An optimizer on emulated CUDA kernels writes the bits of one on the CPU, and an optimizer steps
-// with the kernels that it was given.
+// An optimizer on emulated CUDA kernels writes the bits of one on the CPU, or on tensor cores what is
+// close to them, and an optimizer steps with the kernels that it was given.
 #include "optim/emulated_kernels.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,8 +41,13 @@ OptimizerConfig TestConfig(MuonGranularity granularity, ClipScope scope) {
   return config;
 }
 
-// Values and state, as bytes, after some steps.
-std::vector<std::string> Train(const OptimizerConfig& config, const OptimizerKernels& kernels) {
+struct Result {
+  std::string name, bytes;
+  bool operator==(const Result&) const = default;
+};
+
+// Values and state after some steps.
+std::vector<Result> Train(const OptimizerConfig& config, const OptimizerKernels& kernels) {
   TestModel model = MakeTestModel(Packing::kInterleavedPerKvGroup);
   const std::unique_ptr<Optimizer> optimizer =
       *Optimizer::Create(config, model.pointers(), nullptr, kernels);
@@ -50,30 +58,52 @@ std::vector<std::string> Train(const OptimizerConfig& config, const OptimizerKer
     EXPECT_FALSE(report.skipped);
     EXPECT_LT(report.clip_factor, 1);
   }
-  std::vector<std::string> bytes;
-  const auto add = [&](const Tensor& t) {
-    bytes.emplace_back(static_cast<const char*>(t.raw_data()), static_cast<std::size_t>(t.bytes()));
+  std::vector<Result> results;
+  const auto add = [&](const std::string& name, const Tensor& t) {
+    results.push_back({name, std::string(static_cast<const char*>(t.raw_data()),
+                                         static_cast<std::size_t>(t.bytes()))});
   };
-  for (const auto& parameter : model.parameters) add(parameter->value);
-  for (const NamedTensor& state : optimizer->State()) add(state.tensor);
-  return bytes;
+  for (const auto& parameter : model.parameters) add(parameter->name, parameter->value);
+  for (const NamedTensor& state : optimizer->State()) add(state.name, state.tensor);
+  return results;
 }
 
 TEST(EmulatedKernels, ValuesAndStateHaveTheBitsOfTheCpu) {
   for (const MuonGranularity granularity : {HEAD, WHOLE_MATRIX}) {
     for (const ClipScope scope : {CLIP_ADAMW, CLIP_ALL}) {
       const OptimizerConfig config = TestConfig(granularity, scope);
-      const std::vector<std::string> expected = Train(config, {}),
-                                     actual = Train(config, EmulatedOptimizerKernels());
+      const std::vector<Result> expected = Train(config, {}),
+                                actual = Train(config, EmulatedOptimizerKernels());
       ASSERT_EQ(actual.size(), expected.size());
       for (std::size_t i = 0; i < expected.size(); ++i) {
-        EXPECT_TRUE(actual[i] == expected[i]) << granularity << ", " << scope << ", tensor " << i;
+        EXPECT_TRUE(actual[i] == expected[i])
+            << granularity << ", " << scope << ", " << expected[i].name;
       }
     }
   }
 }
 
-int muon_steps = 0, adamw_steps = 0;
+TEST(EmulatedKernels, TensorCoresRoundMuonsValuesOtherwiseAndNothingElse) {
+  OptimizerConfig config = TestConfig(HEAD, CLIP_ALL);
+  const std::vector<Result> expected = Train(config, {});
+  config.mutable_muon()->set_compute_mode(TENSOR_CORE);
+  const std::vector<Result> actual = Train(config, EmulatedOptimizerKernels());
+  const std::set<std::string> muons = {"wqkv", "gate", "wo", "w1", "w2", "experts"};
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::string& name = expected[i].name;
+    EXPECT_EQ(actual[i] == expected[i], muons.count(name) == 0) << name;
+    if (muons.count(name) == 0) continue;
+    for (std::size_t at = 0; at < expected[i].bytes.size(); at += sizeof(float)) {
+      float a = 0, b = 0;
+      std::memcpy(&a, actual[i].bytes.data() + at, sizeof(float));
+      std::memcpy(&b, expected[i].bytes.data() + at, sizeof(float));
+      ASSERT_NEAR(a, b, 1e-5) << name;
+    }
+  }
+}
+
+int muon_steps = 0, adamw_steps = 0, tensor_core_steps = 0;
 
 TEST(OptimizerKernelsTest, AStepCallsTheKernelsThatItWasGiven) {
   OptimizerKernels kernels;
@@ -91,6 +121,22 @@ TEST(OptimizerKernelsTest, AStepCallsTheKernelsThatItWasGiven) {
   EXPECT_EQ(Train(TestConfig(HEAD, CLIP_ALL), kernels), Train(TestConfig(HEAD, CLIP_ALL), {}));
   EXPECT_EQ(muon_steps, kSteps);       // one for all weights
   EXPECT_EQ(adamw_steps, 5 * kSteps);  // one for each parameter
+}
+
+TEST(OptimizerKernelsTest, TensorCoresHaveAKernelOfTheirOwn) {
+  OptimizerKernels kernels;
+  kernels.muon_step = nullptr;
+  kernels.tensor_core_muon_step = [](const MuonHyperparameters& hyper,
+                                     absl::Span<const MuonWeight<float>> weights,
+                                     ThreadPool& pool) {
+    ++tensor_core_steps;
+    return MuonStep<float>(hyper, weights, pool);
+  };
+  OptimizerConfig config = TestConfig(HEAD, CLIP_ALL);
+  const std::vector<Result> expected = Train(config, {});
+  config.mutable_muon()->set_compute_mode(TENSOR_CORE);
+  EXPECT_EQ(Train(config, kernels), expected);
+  EXPECT_EQ(tensor_core_steps, kSteps);
 }
 
 }  // namespace

@@ -254,7 +254,8 @@ absl::Status PlanMuon(const OptimizerSettings& settings, const OptimizerPlan& pl
                        .gradient = p.gradient.Rows<const float>(),
                        .blocks = &*plan.cut.local[i]});
   }
-  HW_ASSIGN_OR_RETURN(parts.muon, MuonStepPlan::Create<float>(settings.muon, weights));
+  HW_ASSIGN_OR_RETURN(parts.muon,
+                      MuonStepPlan::Create<float>(settings.muon, weights, settings.muon_mode));
   return absl::OkStatus();
 }
 

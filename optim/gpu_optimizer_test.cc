@@ -1,11 +1,15 @@
 // The optimizer on a GPU has the bits of the one on the CPU, step by step and replayed from one
-// graph: values, state and reports, with clipping, a schedule and steps that are skipped.
+// graph: values, state and reports, with clipping, a schedule and steps that are skipped. On tensor
+// cores Muon has the bits of its launcher, within the bound of kernels/muon_step/cuda.h.
 #include "optim/gpu_optimizer.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +20,7 @@
 #include "core/base/status_macros.h"
 #include "core/cuda/gpu.h"
 #include "core/dtype/dtype.h"
+#include "core/heads/head_blocks.h"
 #include "core/heads/packed_qkv.h"
 #include "core/proto/config.pb.h"
 #include "core/tensor/row_span.h"
@@ -23,10 +28,18 @@
 #include "gtest/gtest.h"
 #include "kernels/common/thread_pool.h"
 #include "kernels/launchers/test_gpu.h"
+#include "kernels/muon_step/cuda.h"
+#include "kernels/muon_step/double_step.h"
+#include "kernels/muon_step/muon_step.h"
+#include "kernels/newton_schulz/coefficients.h"
+#include "kernels/newton_schulz/double_standard_form.h"
 #include "optim/defaults.h"
+#include "optim/groups.h"
 #include "optim/named_tensor.h"
 #include "optim/optimizer.h"
 #include "optim/parameter.h"
+#include "optim/schedule.h"
+#include "optim/settings.h"
 #include "optim/step_report.h"
 #include "optim/testing/test_model.h"
 
@@ -107,10 +120,39 @@ class CountingGpu final : public Gpu {
   const std::unique_ptr<Gpu> gpu_ = CreateTestGpu();
 };
 
-// A model on the CPU with its optimizer, and the same on the GPU.
+OptimizerConfig OnTensorCores(OptimizerConfig config) {
+  config.mutable_muon()->set_compute_mode(TENSOR_CORE);
+  return config;
+}
+
+void Upload(Gpu& gpu, const Tensor& host, const Tensor& device) {
+  ASSERT_EQ(gpu.Upload(device.raw_data(), host.raw_data(), host.bytes()), absl::OkStatus());
+}
+Tensor ToGpu(Gpu& gpu, const Tensor& host) {
+  const Tensor copy =
+      Tensor::FromStorage(*gpu.Allocate(host.bytes()), host.shape(), host.dtype(), Device::kCuda);
+  Upload(gpu, host, copy);
+  return copy;
+}
+Tensor ToHost(Gpu& gpu, const Tensor& device) {
+  const Tensor copy = Tensor::Empty(device.shape(), device.dtype(), Device::kCpu);
+  EXPECT_EQ(gpu.Download(copy.raw_data(), device.raw_data(), copy.bytes()), absl::OkStatus());
+  return copy;
+}
+
+// A model on the CPU with its optimizer, and the same on the GPU. That on the CPU is in contract mode
+// whatever `config` says.
 class Twins {
  public:
-  explicit Twins(const OptimizerConfig& config) : config_(config) {
+  explicit Twins(const OptimizerConfig& config, const Shape& large = {}) : config_(config) {
+    if (!large.empty()) {
+      auto& weight = model_.parameters.emplace_back(std::make_unique<Parameter>());
+      weight->name = "large";
+      weight->role = ParameterRole::kMlp;
+      weight->value = Tensor::Zeros(large, DType::kF32, Device::kCpu);
+      weight->gradient = Tensor::Zeros(large, DType::kF32, Device::kCpu);
+      model_.FillValues(0);
+    }
     auto& bias = model_.parameters.emplace_back(std::make_unique<Parameter>());
     bias->name = "selection_bias";
     bias->role = ParameterRole::kBalancingBias;
@@ -118,10 +160,12 @@ class Twins {
     bias->gradient = Tensor::Zeros({5}, DType::kF32, Device::kCpu);
     for (const Parameter* p : model_.pointers()) {
       auto& copy = on_gpu_.emplace_back(std::make_unique<Parameter>(*p));
-      copy->value = ToGpu(p->value);
-      copy->gradient = ToGpu(p->gradient);
+      copy->value = ToGpu(gpu_, p->value);
+      copy->gradient = ToGpu(gpu_, p->gradient);
     }
-    cpu_ = *Optimizer::Create(config, model_.pointers());
+    OptimizerConfig contract = config;
+    contract.mutable_muon()->set_compute_mode(CONTRACT_FP32);
+    cpu_ = *Optimizer::Create(contract, model_.pointers());
     Restart();
   }
 
@@ -149,12 +193,12 @@ class Twins {
   }
 
   // A step of both with the gradients that the model has; `run` runs that of the GPU.
-  void StepBoth(std::int64_t step, absl::FunctionRef<absl::Status()> run) {
+  void StepWithoutLooking(std::int64_t step, absl::FunctionRef<absl::Status()> run) {
     SCOPED_TRACE(testing::Message() << "step " << step);
     ThreadPool pool(1);
     const StepReport expected = cpu_->Step(step, kSteps, pool);
     for (std::size_t i = 0; i < on_gpu_.size(); ++i) {
-      Upload(model_.parameters[i]->gradient, on_gpu_[i]->gradient);
+      Upload(gpu_, model_.parameters[i]->gradient, on_gpu_[i]->gradient);
     }
     ASSERT_EQ(optimizer_->Prepare(step, kSteps), absl::OkStatus());
     ASSERT_EQ(run(), absl::OkStatus());
@@ -169,17 +213,24 @@ class Twins {
     EXPECT_EQ(report->clip_factor, expected.clip_factor);
     EXPECT_EQ(report->skipped, expected.skipped);
     EXPECT_EQ(report->non_finite, expected.non_finite);
+  }
+  void StepBoth(std::int64_t step, absl::FunctionRef<absl::Status()> run) {
+    StepWithoutLooking(step, run);
     ExpectSame();
   }
   void StepBoth(std::int64_t step) {
     StepBoth(step, [&] { return optimizer_->Enqueue(); });
   }
 
+  // Whether the GPU has the CPU's value of the parameter at `i`.
+  bool SameValue(std::size_t i) {
+    return Bytes(ToHost(gpu_, on_gpu_[i]->value)) == Bytes(model_.parameters[i]->value);
+  }
   void ExpectSame() {
-    for (std::size_t i = 0; i < on_gpu_.size(); ++i) {
-      EXPECT_TRUE(Bytes(ToHost(on_gpu_[i]->value)) == Bytes(model_.parameters[i]->value))
-          << on_gpu_[i]->name;
-    }
+    for (std::size_t i = 0; i < on_gpu_.size(); ++i) EXPECT_TRUE(SameValue(i)) << on_gpu_[i]->name;
+    ExpectSameState();
+  }
+  void ExpectSameState() {
     const absl::StatusOr<std::vector<NamedTensor>> actual = optimizer_->State();
     ASSERT_EQ(actual.status(), absl::OkStatus());
     const std::vector<NamedTensor> expected = cpu_->State();
@@ -194,21 +245,6 @@ class Twins {
   }
 
  private:
-  void Upload(const Tensor& host, const Tensor& device) {
-    ASSERT_EQ(gpu_.Upload(device.raw_data(), host.raw_data(), host.bytes()), absl::OkStatus());
-  }
-  Tensor ToGpu(const Tensor& host) {
-    const Tensor copy = Tensor::FromStorage(*gpu_.Allocate(host.bytes()), host.shape(),
-                                            host.dtype(), Device::kCuda);
-    Upload(host, copy);
-    return copy;
-  }
-  Tensor ToHost(const Tensor& device) {
-    const Tensor copy = Tensor::Empty(device.shape(), device.dtype(), Device::kCpu);
-    EXPECT_EQ(gpu_.Download(copy.raw_data(), device.raw_data(), copy.bytes()), absl::OkStatus());
-    return copy;
-  }
-
   const OptimizerConfig config_;
   CountingGpu gpu_;
   TestModel model_ = MakeTestModel(Packing::kInterleavedPerKvGroup);
@@ -305,6 +341,144 @@ TEST(GpuOptimizer, AStepHasTheLaunchesThatItSays) {
   Twins twins(TestConfig());
   // The norm's, Muon's for blocks of up to 64 rows, and one for each of AdamW's and each bias.
   EXPECT_EQ(twins.optimizer().launches(), 3 + 3 + 5 + 1);
+}
+
+// Muon's weights of a model on the GPU, copies, which the launcher steps by itself with the model's
+// gradients.
+class LaunchedMuon {
+ public:
+  LaunchedMuon(const OptimizerConfig& config, Twins& twins)
+      : settings_(*ResolveSettings(config)), gpu_(twins.gpu()) {
+    const std::vector<Parameter*> parameters = twins.parameters();
+    const std::vector<const Parameter*> views(parameters.begin(), parameters.end());
+    groups_ = *AssignGroups(views, settings_.granularity, settings_.head_group_size);
+    std::vector<MuonWeight<float>> weights;
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      if (!groups_[i].blocks.has_value()) continue;
+      const Tensor value = ToGpu(gpu_, twins.model().parameters[i]->value);
+      const Tensor momentum = ToGpu(gpu_, Tensor::Zeros(value.shape(), DType::kF32, Device::kCpu));
+      weights_.push_back({i, value, momentum});
+      weights.push_back({.weight = value.Rows<float>(),
+                         .momentum = momentum.Rows<float>(),
+                         .gradient = views[i]->gradient.Rows<const float>(),
+                         .blocks = &*groups_[i].blocks});
+    }
+    plan_ = *MuonStepPlan::Create<float>(settings_.muon, weights, MuonMode::kTensorCore);
+    table_ = *gpu_.Allocate(static_cast<std::int64_t>(plan_->table().size()));
+    EXPECT_TRUE(gpu_.Upload(table_.get(), plan_->table().data(),
+                            static_cast<std::int64_t>(plan_->table().size()))
+                    .ok());
+    scratch_ = *gpu_.Allocate(plan_->scratch_bytes());
+    scalars_ = *gpu_.Allocate(sizeof(MuonStepScalars));
+  }
+
+  struct Weight {
+    std::size_t index;  // of the parameter
+    Tensor value, momentum;
+  };
+  const std::vector<Weight>& weights() const { return weights_; }
+  const HeadBlocks& blocks(const Weight& weight) const { return *groups_[weight.index].blocks; }
+
+  void Step(double schedule) {
+    const MuonStepScalars scalars = {.learning_rate = settings_.muon.learning_rate * schedule};
+    ASSERT_EQ(gpu_.Upload(scalars_.get(), &scalars, sizeof(scalars)), absl::OkStatus());
+    ASSERT_EQ(TestLaunchers().MuonStep(
+                  *plan_, {.stream = gpu_.stream(),
+                           .table = static_cast<const std::byte*>(table_.get()),
+                           .scalars = static_cast<const MuonStepScalars*>(scalars_.get()),
+                           .scratch = static_cast<std::byte*>(scratch_.get())}),
+              absl::OkStatus());
+  }
+
+ private:
+  const OptimizerSettings settings_;
+  Gpu& gpu_;
+  std::vector<GroupedParameter> groups_;
+  std::vector<Weight> weights_;
+  std::optional<MuonStepPlan> plan_;
+  std::shared_ptr<void> table_, scratch_, scalars_;
+};
+
+// Enqueued once, then replayed from one graph.
+TEST(GpuOptimizer, OnTensorCoresMuonHasTheBitsOfItsLauncher) {
+  const OptimizerConfig config = OnTensorCores(TestConfig(HEAD, CLIP_ADAMW));
+  Twins twins(config);
+  LaunchedMuon launched(config, twins);
+  const absl::StatusOr<std::unique_ptr<GpuGraph>> graph =
+      twins.gpu().Capture([&] { return twins.optimizer().Enqueue(); });
+  ASSERT_EQ(graph.status(), absl::OkStatus());
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    SCOPED_TRACE(testing::Message() << "step " << step);
+    twins.FillGradients(step + 1);
+    twins.StepWithoutLooking(
+        step, [&] { return step == 0 ? twins.optimizer().Enqueue() : (*graph)->Launch(); });
+    launched.Step(ScheduleFactor(config.schedule(), step, kSteps));
+    std::set<std::size_t> muons;
+    for (const LaunchedMuon::Weight& w : launched.weights()) {
+      muons.insert(w.index);
+      EXPECT_TRUE(Bytes(ToHost(twins.gpu(), twins.parameters()[w.index]->value)) ==
+                  Bytes(ToHost(twins.gpu(), w.value)))
+          << twins.parameters()[w.index]->name;
+    }
+    for (std::size_t i = 0; i < twins.parameters().size(); ++i) {
+      EXPECT_EQ(twins.SameValue(i), muons.count(i) == 0) << twins.parameters()[i]->name;
+    }
+    twins.ExpectSameState();
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(GpuOptimizer, OnTensorCoresUpdatesAreWithinTheirBound) {
+  OptimizerConfig config = OnTensorCores(TestConfig(HEAD, CLIP_NONE));
+  MuonConfig& muon = *config.mutable_muon();
+  muon.set_learning_rate(1);
+  muon.set_weight_decay(0);
+  muon.set_momentum(0);  // the gradient is what is orthogonalised
+  muon.set_scale(UNIT);
+  config.mutable_schedule()->set_kind(CONSTANT);
+  config.mutable_schedule()->set_warmup_steps(0);
+  Twins twins(config);
+  const LaunchedMuon launched(config, twins);
+  for (const LaunchedMuon::Weight& w : launched.weights()) {
+    const Tensor& value = twins.model().parameters[w.index]->value;
+    std::memset(value.raw_data(), 0, static_cast<std::size_t>(value.bytes()));
+    Upload(twins.gpu(), value, twins.parameters()[w.index]->value);
+  }
+  twins.FillGradients(1);
+  twins.StepWithoutLooking(0, [&] { return twins.optimizer().Enqueue(); });
+  for (const LaunchedMuon::Weight& w : launched.weights()) {
+    SCOPED_TRACE(twins.parameters()[w.index]->name);
+    const Parameter& host = *twins.model().parameters[w.index];
+    const Tensor on_gpu = ToHost(twins.gpu(), twins.parameters()[w.index]->value);
+    EXPECT_FALSE(twins.SameValue(w.index));
+    for (const HeadBlock& block : launched.blocks(w).blocks()) {
+      const auto matrix = [&](const Tensor& t, double sign) {
+        const RowSpan<const float> rows = t.Rows<const float>();
+        return BlockOf(launched.blocks(w), block, rows.rows, rows.width,
+                       [&](std::int64_t i, std::int64_t j) {
+                         return sign * double{rows.data[i * rows.stride + j]};
+                       });
+      };
+      const DoubleMatrix u = matrix(host.gradient, 1), update = matrix(on_gpu, -1);
+      const double bound = kTensorCoreEpsilon * ErrorFactor(Quintic5(), SingularValues(u));
+      EXPECT_LE(RelativeDifference(update, StandardForm(Quintic5(), u)), bound);
+      EXPECT_LE(RelativeDifference(update, matrix(host.value, -1)), bound);
+    }
+  }
+}
+
+// A block of more than 128 rows and columns beside small ones.
+TEST(GpuOptimizer, OnTensorCoresLargeBlocksHaveTheBitsOfTheCpu) {
+  Twins twins(OnTensorCores(TestConfig()), {129, 131});
+  EXPECT_EQ(twins.optimizer().launches(), 3 + (3 + 18) + 5 + 1);
+  twins.FillGradients(1);
+  twins.StepWithoutLooking(0, [&] { return twins.optimizer().Enqueue(); });
+  for (std::size_t i = 0; i < twins.parameters().size(); ++i) {
+    const std::string& name = twins.parameters()[i]->name;
+    if (name != "large" && name != "wqkv") continue;
+    EXPECT_EQ(twins.SameValue(i), name == "large") << name;
+  }
+  twins.ExpectSameState();
 }
 
 TEST(GpuOptimizerDeathTest, AReportIsReadBeforeTheNextStep) {

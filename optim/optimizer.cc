@@ -177,6 +177,8 @@ absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Create(const OptimizerConf
                                                              const MeshRanks* ranks,
                                                              const OptimizerKernels& kernels) {
   HW_ASSIGN_OR_RETURN(OptimizerSettings settings, ResolveSettings(config));
+  HW_RETURN_IF_ERROR(CheckComputeMode(config, kernels.tensor_core_muon_step != nullptr,
+                                      ranks == nullptr ? 1 : ranks->mesh().size()));
   const std::vector<const Parameter*> views(parameters.begin(), parameters.end());
   HW_ASSIGN_OR_RETURN(OptimizerPlan plan,
                       PlanOptimizer(views, settings.granularity, settings.head_group_size,
@@ -214,8 +216,10 @@ absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Create(const OptimizerConf
     }
   }
   if (!whole_blocks.empty()) {
-    HW_ASSIGN_OR_RETURN(parts.muon,
-                        Muon::Create(settings.muon, std::move(whole_blocks), kernels.muon_step));
+    HW_ASSIGN_OR_RETURN(parts.muon, Muon::Create(settings.muon, std::move(whole_blocks),
+                                                 config.muon().compute_mode() == TENSOR_CORE
+                                                     ? kernels.tensor_core_muon_step
+                                                     : kernels.muon_step));
   }
   if (ranks != nullptr) {
     HW_RETURN_IF_ERROR(CheckFloatEnvironment());

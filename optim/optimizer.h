@@ -22,7 +22,9 @@
 //   5. Balancing biases move by balancing_rate, whatever the schedule (kernels/moe/balancing.h).
 //      The loads that their gradients hold are no part of the norm.
 //
-// The result's bits do not depend on the number of threads nor on the order of the parameters.
+// The result's bits do not depend on the number of threads nor on the order of the parameters. Muon's
+// compute_mode TENSOR_CORE needs kernels that have it (optim/emulated_kernels.h); on GPUs
+// optim/gpu_optimizer.h is this step.
 //
 // On several ranks a parameter's value and gradient are this rank's shares, by the layout that the
 // value carries (core/parallel/tensor_layout.h; none: R), and Step() is a collective of all ranks:
@@ -66,7 +68,8 @@ class Optimizer {
   // ranges, optim/defaults.h a configuration to start from. kInvalidArgument: a setting out of
   // range (names field, value and range), a granularity that does not fit a parameter's blocks,
   // per-head granularity when no parameter declares head blocks, two parameters with one name, a
-  // value or gradient that is not fp32 on the CPU, or a gradient of another shape than its value.
+  // value or gradient that is not fp32 on the CPU, a gradient of another shape than its value, or
+  // TENSOR_CORE without such kernels or on several ranks.
   //
   // `ranks` (not owned, must outlive the optimizer): of a run on several ranks; every rank creates
   // its own. kInvalidArgument, naming the parameter: a value that is P or V, shares of unequal

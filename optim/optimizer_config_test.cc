@@ -44,6 +44,18 @@ TEST(OptimizerConfig, Muon) {
       "optimizer.muon.scale must be one of ASPECT, MATCH_RMS_ADAMW, SPECTRAL, UNIT, found 4");
 }
 
+// The optimizer of this test is on the CPU.
+TEST(OptimizerConfig, ComputeMode) {
+  EXPECT_EQ(Error([](OptimizerConfig& c) {
+              c.mutable_muon()->set_compute_mode(static_cast<MuonComputeMode>(2));
+            }),
+            "optimizer.muon.compute_mode must be one of CONTRACT_FP32, TENSOR_CORE, found 2");
+  EXPECT_EQ(Error([](OptimizerConfig& c) { c.mutable_muon()->set_compute_mode(TENSOR_CORE); }),
+            "optimizer.muon.compute_mode must be CONTRACT_FP32 on the CPU, found TENSOR_CORE; try "
+            "--set optimizer.muon.compute_mode=CONTRACT_FP32, with which a checkpoint goes on too, "
+            "or --device cuda");
+}
+
 TEST(OptimizerConfig, Coefficients) {
   const auto custom = [](std::vector<double> values, std::vector<int> restarts) {
     return [=](OptimizerConfig& c) {
@@ -195,6 +207,7 @@ TEST(DefaultOptimizerConfig, HasTheDocumentedValues) {
   EXPECT_EQ(c.muon().weight_decay(), 0);
   EXPECT_EQ(c.muon().granularity(), HEAD);
   EXPECT_EQ(c.muon().scale(), ASPECT);
+  EXPECT_EQ(c.muon().compute_mode(), CONTRACT_FP32);
   EXPECT_EQ(c.adamw().learning_rate(), 3e-3);
   EXPECT_EQ(c.adamw().beta1(), 0.9);
   EXPECT_EQ(c.adamw().beta2(), 0.95);

@@ -1,5 +1,5 @@
 // OptimizerKernels: which implementation of the kernels an optimizer steps parameters with. The bits
-// are the same.
+// are the same, but for those of tensor cores (kernels/muon_step/cuda.h has their error bound).
 //
 //   auto optimizer = *Optimizer::Create(config, parameters);  // on the CPU
 //   auto emulated = *Optimizer::Create(config, parameters, nullptr, EmulatedOptimizerKernels());
@@ -26,6 +26,8 @@ using AdamWStepFunction = void (*)(const AdamWHyperparameters& hyper, std::int64
 
 struct OptimizerKernels {
   MuonStepFunction muon_step = &MuonStep<float>;
+  // Takes the place of muon_step where MuonConfig.compute_mode is TENSOR_CORE; null: there is none.
+  MuonStepFunction tensor_core_muon_step = nullptr;
   AdamWStepFunction adamw_step = &AdamWStep<float>;
 };
 

@@ -19,6 +19,7 @@
 #include "optim/defaults.h"
 #include "optim/optimizer.h"
 #include "optim/optimizer_communication.h"
+#include "optim/optimizer_kernels.h"
 #include "optim/testing/counting_communicator.h"
 #include "optim/testing/rank_model.h"
 
@@ -304,6 +305,28 @@ TEST(OptimizerOnRanks, ReplicasThatHaveComeApartAreAnError) {
   });
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "rank 2 of 1")) << status;
+}
+
+// Blocks that are cut are stepped on the CPU.
+TEST(OptimizerOnRanks, TensorCoresAreRefused) {
+  const Mesh mesh = ParseMesh("tp=2");
+  const RankModel model({.mesh = mesh});
+  OptimizerConfig config = Config(HEAD);
+  config.mutable_muon()->set_compute_mode(TENSOR_CORE);
+  const absl::Status status = RunThreadRanks(2, [&](Communicator& world) -> absl::Status {
+    HW_ASSIGN_OR_RETURN(const MeshRanks ranks, MeshRanks::Create(mesh, world));
+    const Parameters mine = model.Share(ranks.rank(), model.Whole());
+    OptimizerKernels kernels;
+    kernels.tensor_core_muon_step = kernels.muon_step;
+    return Optimizer::Create(config, Pointers(mine), &ranks, kernels).status();
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_TRUE(absl::StrContains(
+      status.message(),
+      "optimizer.muon.compute_mode must be CONTRACT_FP32 on several ranks, found TENSOR_CORE; try "
+      "--set optimizer.muon.compute_mode=CONTRACT_FP32, with which a checkpoint goes on too, or "
+      "--device cuda without --mesh"))
+      << status;
 }
 
 // A rank's account of a step, and what its communicator has counted.

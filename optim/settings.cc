@@ -51,6 +51,17 @@ absl::StatusOr<UpdateScale> ToUpdateScale(MuonScale scale) {
   }
 }
 
+absl::StatusOr<MuonMode> ToMuonMode(MuonComputeMode mode) {
+  switch (mode) {
+    case CONTRACT_FP32:
+      return MuonMode::kContract;
+    case TENSOR_CORE:
+      return MuonMode::kTensorCore;
+    default:
+      return UnknownValue("muon.compute_mode", "CONTRACT_FP32, TENSOR_CORE", mode);
+  }
+}
+
 // CUSTOM's list; null for a named set.
 absl::StatusOr<std::shared_ptr<const NewtonSchulzCoefficients>> CustomCoefficients(
     const MuonConfig& muon) {
@@ -134,6 +145,7 @@ absl::StatusOr<OptimizerSettings> ResolveSettings(const OptimizerConfig& config)
                           muon.coefficients());
   }
   settings.head_group_size = muon.head_group_size();
+  HW_ASSIGN_OR_RETURN(settings.muon_mode, ToMuonMode(muon.compute_mode()));
   if (const absl::Status s = ValidateMuonHyperparameters(settings.muon); !s.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("optimizer.muon.", s.message()));
   }
@@ -166,6 +178,20 @@ absl::StatusOr<OptimizerSettings> ResolveSettings(const OptimizerConfig& config)
                              "balancing_rate", "finite and 0 or more", config.balancing_rate()));
   settings.balancing_rate = config.balancing_rate();
   return settings;
+}
+
+absl::Status CheckComputeMode(const OptimizerConfig& config, bool tensor_cores,
+                              std::int64_t ranks) {
+  // Ranks step blocks that are cut on the CPU: bits would depend on the mesh.
+  if (config.muon().compute_mode() != TENSOR_CORE || (tensor_cores && ranks == 1)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "optimizer.muon.compute_mode must be CONTRACT_FP32 on ",
+      ranks > 1 ? "several ranks" : "the CPU",
+      ", found TENSOR_CORE; try --set optimizer.muon.compute_mode=CONTRACT_FP32, with which a "
+      "checkpoint goes on too, or --device cuda",
+      ranks > 1 ? " without --mesh" : ""));
 }
 
 }  // namespace headwise

@@ -24,6 +24,7 @@
 #include "model/storage_pool.h"
 #include "model/train/run_config.h"
 #include "optim/optimizer.h"
+#include "optim/settings.h"
 
 namespace headwise {
 namespace {
@@ -159,6 +160,7 @@ class CpuBenchDevice : public BenchDevice {
   }
 
   absl::StatusOr<KernelWork> MuonStep(const RunConfig& config) override {
+    HW_RETURN_IF_ERROR(CheckComputeMode(config.optimizer(), /*tensor_cores=*/false, /*ranks=*/1));
     HW_ASSIGN_OR_RETURN(const std::shared_ptr<MuonWork> work, MakeMuonWork(config, *this));
     return KernelWork([work, this] {
       const absl::Status stepped =

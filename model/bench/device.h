@@ -82,7 +82,8 @@ class BenchDevice {
   virtual KernelWork CrossEntropy(const LogitTransform& op, std::int64_t tokens,
                                   std::int64_t vocabulary, DType compute) = 0;
   virtual KernelWork AdamW(std::int64_t elements) = 0;
-  // Every parameter of the model that Muon steps, in blocks as configured.
+  // Every parameter of the model that Muon steps, in blocks as configured. kInvalidArgument:
+  // TENSOR_CORE on the CPU.
   virtual absl::StatusOr<KernelWork> MuonStep(const RunConfig& config) = 0;
 
   // The floors: a copy that reads and writes `bytes` in all, and a square matrix product in

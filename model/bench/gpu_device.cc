@@ -253,8 +253,9 @@ class GpuBenchDevice : public BenchDevice {
 
   absl::StatusOr<KernelWork> MuonStep(const RunConfig& config) override {
     HW_ASSIGN_OR_RETURN(const std::shared_ptr<MuonWork> work, MakeMuonWork(config, *this));
-    HW_ASSIGN_OR_RETURN(MuonStepPlan made,
-                        MuonStepPlan::Create<float>(work->settings.muon, work->weights));
+    HW_ASSIGN_OR_RETURN(
+        MuonStepPlan made,
+        MuonStepPlan::Create<float>(work->settings.muon, work->weights, work->settings.muon_mode));
     const auto plan = std::make_shared<MuonStepPlan>(std::move(made));
     const auto bytes = static_cast<std::int64_t>(plan->table().size());
     const Tensor table = storage_.Empty({bytes}, DType::kU8, Device::kCuda);

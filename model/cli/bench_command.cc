@@ -20,6 +20,7 @@
 #include "model/presets/presets.h"
 #include "model/report/progress.h"
 #include "model/train/run_config.h"
+#include "optim/settings.h"
 
 namespace headwise {
 namespace {
@@ -84,6 +85,7 @@ absl::Status Bench(const BenchFlags& flags) {
   HW_ASSIGN_OR_RETURN(const std::unique_ptr<BenchDevice> device, MakeDevice(flags, opened));
   BenchPlan plan;
   HW_ASSIGN_OR_RETURN(plan.config, WantedConfig(flags));
+  HW_RETURN_IF_ERROR(CheckComputeMode(plan.config.optimizer(), opened.on_gpu(), /*ranks=*/1));
   HW_ASSIGN_OR_RETURN(plan.tokens, ParseTokens(flags.tokens));
   if (!flags.units.empty()) HW_RETURN_IF_ERROR(ParseUnits(flags.units, &plan));
   plan.rows = flags.rows;

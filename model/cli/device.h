@@ -22,6 +22,7 @@ struct CommandDevice {
   OpenedGpu opened;                 // the GPU of --device cuda; else null
 
   bool on_gpu() const { return opened.gpu != nullptr; }
+  bool runs_cuda_kernels() const { return on_gpu() || kernels == Kernels::kCudaEmulated; }
   // Sets device, kernels, gpu and launchers.
   void Choose(DecoderOptions* options) const;
 };

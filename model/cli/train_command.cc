@@ -40,6 +40,7 @@
 #include "model/train/trainer.h"
 #include "model/train/training_data.h"
 #include "model/train/training_rank.h"
+#include "optim/settings.h"
 
 namespace headwise {
 namespace {
@@ -351,6 +352,8 @@ absl::Status Train(const TrainFlags& flags) {
   }
   HW_ASSIGN_OR_RETURN(const std::string plan, CheckAndDescribe(config, device));
   HW_ASSIGN_OR_RETURN(const std::optional<CheckedLayout> layout, CheckLayout(flags.ranks, config));
+  HW_RETURN_IF_ERROR(CheckComputeMode(config.optimizer(), device.runs_cuda_kernels(),
+                                      layout.has_value() ? layout->layout.mesh.size() : 1));
   const std::string layout_line =
       layout.has_value() ? absl::StrCat("layout      ", layout->description, "\n") : "";
   if (flags.dry_run) {

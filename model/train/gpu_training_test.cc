@@ -178,6 +178,31 @@ TEST_F(GpuTrainingTest, EveryStepHasTheBytesOfTheCpu) {
   }
 }
 
+// Captured as contract mode is; the CPU goes on from such a checkpoint in contract mode.
+TEST_F(GpuTrainingTest, TensorCoresTrainWhatTheCpuCanGoOnWith) {
+  RunConfig config = Config("muse_glimmer_tiny", FP32);
+  Train(config, "contract", false);
+  config.mutable_optimizer()->mutable_muon()->set_compute_mode(TENSOR_CORE);
+  const TrainingSummary summary = Train(config, "tensor", true);
+  ASSERT_TRUE(summary.graphs.has_value());
+  EXPECT_EQ(summary.graphs->step.captures, 1);
+  EXPECT_EQ(summary.graphs->step.launches, kSteps - 2);
+  EXPECT_NE(Bits("tensor", 1).first, Bits("contract", 1).first);
+  EXPECT_EQ(Bits("tensor", 1).second, Bits("contract", 1).second);  // the gradients were the same
+  const std::vector<StepMetrics> contract = *ReadMetrics(Dir("contract") + "/metrics.jsonl"),
+                                 tensor = *ReadMetrics(Dir("tensor") + "/metrics.jsonl");
+  EXPECT_NEAR(tensor.back().loss, contract.back().loss, 1e-3);
+
+  Fork("tensor", 2, "to_cpu");
+  const auto resume = FindCheckpoint(Dir("to_cpu"));
+  ASSERT_TRUE(resume.ok()) << resume.status();
+  ThreadPool pool(1);
+  EXPECT_EQ(TrainingRun::Create(config, Dir("to_cpu"), *resume, pool).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  config.mutable_optimizer()->mutable_muon()->set_compute_mode(CONTRACT_FP32);
+  EXPECT_EQ(Train(config, "to_cpu", false).steps, kSteps - 2);
+}
+
 TEST_F(GpuTrainingTest, TakesAllItsMemoryInTheFirstSteps) {
   RunConfig config = Config("muse_glimmer_tiny", BF16);
   config.mutable_training()->set_checkpoint_every(100);

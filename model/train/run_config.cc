@@ -23,6 +23,7 @@ constexpr std::int64_t kSamplePrompt = 32;
 const std::set<std::string>& ResumableFields() {
   static const auto* const fields = new std::set<std::string>{
       "model.name",
+      "optimizer.muon.compute_mode",
       "optimizer.schedule.decay_steps",
       "optimizer.schedule.warmup_steps",
       "training.steps",

@@ -29,7 +29,8 @@ absl::Status ValidateRunConfig(const RunConfig& config);
 DecoderOptions DecoderOptionsOf(const TrainingConfig& training);
 
 // Settings that may change when a run is resumed: how long it goes on, with the schedule's steps,
-// and what it reports and keeps. Anything else would make it another run: kInvalidArgument names
+// what it reports and keeps, and Muon's compute mode, so that it can go on without tensor cores.
+// Anything else would make it another run: kInvalidArgument names
 // the first such field with both values. `changed` gets a line for each allowed change.
 absl::Status CheckResumable(const RunConfig& checkpoint, const RunConfig& wanted,
                             std::vector<std::string>* changed);

@@ -58,6 +58,11 @@ TEST(CheckResumable, LengthAndReportsMayChangeTheRunMayNot) {
   wanted.mutable_training()->set_steps(500);
   ASSERT_TRUE(CheckResumable(Valid(), wanted, &changed).ok());
   EXPECT_THAT(changed, ElementsAre("training.steps: 120 -> 500"));
+  changed.clear();
+  wanted.mutable_optimizer()->mutable_muon()->set_compute_mode(TENSOR_CORE);
+  ASSERT_TRUE(CheckResumable(wanted, Valid(), &changed).ok());
+  EXPECT_THAT(changed, ElementsAre("training.steps: 500 -> 120",
+                                   "optimizer.muon.compute_mode: TENSOR_CORE -> CONTRACT_FP32"));
   wanted.mutable_optimizer()->mutable_muon()->set_learning_rate(0.5);
   const absl::Status status = CheckResumable(Valid(), wanted, &changed);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);

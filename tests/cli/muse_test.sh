@@ -59,6 +59,14 @@ emulated=$(train --run emulated --steps 1 --set training.sample_tokens=0 --devic
 check 'emulated kernels train' grep -q 'done after step 1' <<< "$emulated"
 check 'an emulation has no MFU' test "$(grep -c 'MFU' <<< "$emulated"):$(grep -c 'MFU n/a' <<< "$emulated")" = 2:2
 
+# Muon on tensor cores: in the emulation, and from there in contract mode on the CPU.
+mode=optimizer.muon.compute_mode
+expect 0 "changed     $mode: CONTRACT_FP32 -> TENSOR_CORE" train --run emulated --steps 2 --set "$mode=TENSOR_CORE" --device cuda-emulated
+expect 2 "error: $mode must be CONTRACT_FP32 on the CPU, found TENSOR_CORE; try --set $mode=CONTRACT_FP32, .* or --device cuda$" train --run emulated --steps 3
+expect 0 "changed     $mode: TENSOR_CORE -> CONTRACT_FP32" train --run emulated --steps 3 --set "$mode=CONTRACT_FP32"
+expect 2 "error: $mode must be CONTRACT_FP32 on the CPU" train --config "$config" --set data.path="$text" --set "$mode=TENSOR_CORE" --dry-run
+expect 2 "error: $mode must be CONTRACT_FP32 on the CPU" bench --config "$config" --set "$mode=TENSOR_CORE"
+
 # Ranks in threads. Data parallelism changes no bit; another layout may take over.
 four=(--config "$config" --set data.path="$text" --set training.micro_batches=4)
 expect 0 'done after step 8' train "${four[@]}" --run alone
@@ -68,6 +76,7 @@ check 'equal optimizer states on two ranks' cmp alone/step-8/optimizer.safetenso
 expect 0 'done after step 10' train --run twins --mesh dp=2,tp=2 --sp --steps 10
 expect 0 'a rank sends .* and its gradients' train "${four[@]}" --mesh cp=2,tp=2 --dry-run
 expect 2 'error: --mesh: .*tq=2' train "${four[@]}" --mesh tq=2
+expect 2 "error: $mode must be CONTRACT_FP32 on several ranks, .*without --mesh" train "${four[@]}" --mesh dp=2 --set "$mode=TENSOR_CORE" --device cuda-emulated
 expect 2 'error: mesh: dp=8 ranks share out training.micro_batches, found 4; .*try a dp that is a power of two and divides training.batch_size = 4' train "${four[@]}" --mesh dp=8
 expect 2 'try --set training.micro_batches=4 in a new run, or a dp that divides 2' train --config "$config" --set data.path="$text" --mesh dp=4
 expect 3 'error: --mesh cp=1024: 1024 ranks as threads need at least .* together; expected at most' train --preset llama3_tiny --set data.path="$text" --set training.sequence_length=1024 --mesh cp=1024 --dry-run
