@@ -10,9 +10,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/cuda/gpu.h"
+#include "core/proto/config.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/launchers/launchers.h"
 #include "kernels/launchers/test_gpu.h"
+#include "kernels/muon_step/cuda.h"
 #include "model/bench/batches.h"
 #include "model/bench/cpu_device.h"
 #include "model/bench/gpu_device.h"
@@ -291,6 +295,30 @@ TEST(BenchTest, AGpuMeasuresTheSame) {
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(kernels.size(), StepKernels(plan.config, plan.tokens.back(), true).size());
   EXPECT_EQ(kernels.count("unfused_qkv.backward"), 1);
+}
+
+MuonMode launched_mode;
+
+TEST(BenchTest, AGpuStepsMuonInTheConfiguredModeAndTheCpuRefusesTensorCores) {
+  const std::unique_ptr<Gpu> gpu = CreateTestGpu();
+  KernelLaunchers launchers = TestLaunchers();
+  launchers.MuonStep = [](const MuonStepPlan& plan, const MuonStepLaunch&) {
+    launched_mode = plan.mode();
+    return absl::OkStatus();
+  };
+  const std::unique_ptr<BenchDevice> device = MakeGpuBenchDevice(*gpu, launchers, 32);
+  RunConfig config = SmallPlan("muse_spark_tiny").config;
+  const auto mode = [&] {
+    const absl::StatusOr<KernelWork> work = device->MuonStep(config);
+    EXPECT_TRUE(work.ok()) << work.status();
+    if (work.ok()) work->run();
+    return launched_mode;
+  };
+  EXPECT_EQ(mode(), MuonMode::kContract);
+  config.mutable_optimizer()->mutable_muon()->set_compute_mode(TENSOR_CORE);
+  EXPECT_EQ(mode(), MuonMode::kTensorCore);
+  EXPECT_THAT(std::string(MakeCpuBenchDevice(1)->MuonStep(config).status().message()),
+              HasSubstr("optimizer.muon.compute_mode must be CONTRACT_FP32 on the CPU"));
 }
 
 }  // namespace
