@@ -1,4 +1,4 @@
-// An optimizer on emulated CUDA kernels writes the bits of one on the CPU, or on tensor cores what is
+// An optimizer on emulated CUDA kernels writes the bits of one on the CPU, on tensor cores what is
 // close to them, and an optimizer steps with the kernels that it was given.
 #include "optim/emulated_kernels.h"
 

@@ -1,7 +1,7 @@
 // GpuOptimizer: Optimizer's step for parameters in the memory of one GPU, with its bits (of Muon's
-// compute_mode TENSOR_CORE: within the error bound of kernels/muon_step/cuda.h), where
-// nothing is decided by the host between the gradients and the new weights: a step can be captured
-// in a CUDA graph, alone or behind the backward pass, and replayed.
+// compute_mode TENSOR_CORE: within the error bound of kernels/muon_step/cuda.h), where nothing is
+// decided by the host between the gradients and the new weights: a step can be captured in a CUDA
+// graph, alone or behind the backward pass, and replayed.
 //
 //   // A parameter's value and gradient:
 //   Tensor::FromStorage(*gpu.Allocate(4 * NumElements(shape)), shape, DType::kF32, Device::kCuda);

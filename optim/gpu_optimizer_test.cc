@@ -140,8 +140,8 @@ Tensor ToHost(Gpu& gpu, const Tensor& device) {
   return copy;
 }
 
-// A model on the CPU with its optimizer, and the same on the GPU. That on the CPU is in contract mode
-// whatever `config` says.
+// A model on the CPU with its optimizer, and the same on the GPU. That on the CPU is in contract
+// mode whatever `config` says.
 class Twins {
  public:
   explicit Twins(const OptimizerConfig& config, const Shape& large = {}) : config_(config) {

@@ -81,8 +81,8 @@ struct MuonReport {
 // momentum still moves. gradient_scale must be 1 here: it is a matter of the single step.
 absl::Status ValidateMuonHyperparameters(const MuonHyperparameters& hyper);
 
-// The kernel that steps the weights: MuonStep<float>, or another with its contract; tensor cores leave
-// its bits within an error bound.
+// The kernel that steps the weights: MuonStep<float>, or another with its contract and its bits, or
+// on tensor cores within an error bound of them.
 using MuonStepFunction = absl::Status (*)(const MuonHyperparameters& hyper,
                                           absl::Span<const MuonWeight<float>> weights,
                                           ThreadPool& pool);

@@ -22,8 +22,8 @@
 //   5. Balancing biases move by balancing_rate, whatever the schedule (kernels/moe/balancing.h).
 //      The loads that their gradients hold are no part of the norm.
 //
-// The result's bits do not depend on the number of threads nor on the order of the parameters. Muon's
-// compute_mode TENSOR_CORE needs kernels that have it (optim/emulated_kernels.h); on GPUs
+// The result's bits do not depend on the number of threads nor on the order of the parameters.
+// Muon's compute_mode TENSOR_CORE needs kernels that have it (optim/emulated_kernels.h); on GPUs
 // optim/gpu_optimizer.h is this step.
 //
 // On several ranks a parameter's value and gradient are this rank's shares, by the layout that the

@@ -30,8 +30,8 @@ DecoderOptions DecoderOptionsOf(const TrainingConfig& training);
 
 // Settings that may change when a run is resumed: how long it goes on, with the schedule's steps,
 // what it reports and keeps, and Muon's compute mode, so that it can go on without tensor cores.
-// Anything else would make it another run: kInvalidArgument names
-// the first such field with both values. `changed` gets a line for each allowed change.
+// Anything else would make it another run: kInvalidArgument names the first such field with both
+// values. `changed` gets a line for each allowed change.
 absl::Status CheckResumable(const RunConfig& checkpoint, const RunConfig& wanted,
                             std::vector<std::string>* changed);
 

@@ -9,8 +9,8 @@
 // A run is a function of its configuration and its text: the number of threads, interruptions and
 // restarts change no bit of the weights. On several ranks (training_rank.h) every rank has a
 // TrainingRun of its share; checkpoints are those of one rank, and data parallelism changes no bit
-// either. On a GPU (gpu_training.h) products have cuBLAS's bits and everything else the CPU's, but for
-// Muon where its compute_mode is TENSOR_CORE; checkpoints are the same, so that a run can go on
+// either. On a GPU (gpu_training.h) products have cuBLAS's bits and everything else the CPU's, but
+// for Muon where its compute_mode is TENSOR_CORE; checkpoints are the same, so that a run can go on
 // elsewhere.
 #ifndef HEADWISE_MODEL_TRAIN_TRAINER_H_
 #define HEADWISE_MODEL_TRAIN_TRAINER_H_
