@@ -42,6 +42,26 @@ double TrainingFlops(const RunConfig& config, std::int64_t tokens) {
   return flops;
 }
 
+// A plan's models train, or have no gradients.
+DecoderMode ModeOf(const BenchPlan& plan) {
+  return plan.train ? DecoderMode::kTraining : DecoderMode::kInference;
+}
+
+// Bytes of every parameter's momentum or two moments.
+absl::StatusOr<double> OptimizerBytes(const RunConfig& config, Decoder& decoder) {
+  HW_ASSIGN_OR_RETURN(const OptimizerSettings settings, ResolveSettings(config.optimizer()));
+  const std::vector<const Parameter*> parameters(decoder.parameters().begin(),
+                                                 decoder.parameters().end());
+  HW_ASSIGN_OR_RETURN(const std::vector<GroupedParameter> groups,
+                      AssignGroups(parameters, settings.granularity, settings.head_group_size));
+  double bytes = 0;
+  for (const GroupedParameter& group : groups) {
+    const double state = group.assignment.group == OptimizerGroup::kAdamW ? 8 : 4;
+    bytes += state * static_cast<double>(group.assignment.elements);
+  }
+  return bytes;
+}
+
 // Bytes of one model with everything that its units take.
 absl::StatusOr<double> ModelMemory(const BenchPlan& plan, bool unfused) {
   const RunConfig& config = plan.config;
@@ -49,18 +69,16 @@ absl::StatusOr<double> ModelMemory(const BenchPlan& plan, bool unfused) {
   model.mutable_attention()->set_unfused_qkv(unfused);
   DecoderOptions options = DecoderOptionsOf(config.training());
   options.device = Device::kMeta;
+  options.mode = ModeOf(plan);
   HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> meta, Decoder::Create(model, options));
   ThreadPool pool(1);
   double bytes = static_cast<double>(meta->weight_copy_bytes());
-  HW_ASSIGN_OR_RETURN(const OptimizerSettings settings, ResolveSettings(config.optimizer()));
-  const std::vector<const Parameter*> parameters(meta->parameters().begin(),
-                                                 meta->parameters().end());
-  HW_ASSIGN_OR_RETURN(const std::vector<GroupedParameter> groups,
-                      AssignGroups(parameters, settings.granularity, settings.head_group_size));
-  for (const GroupedParameter& group : groups) {
-    // Value, gradient, and momentum or two moments.
-    const double state = group.assignment.group == OptimizerGroup::kAdamW ? 8 : 4;
-    bytes += (8 + state) * static_cast<double>(group.assignment.elements);
+  for (const Parameter* p : meta->parameters()) {
+    bytes += static_cast<double>(p->value.bytes() + p->gradient.bytes());
+  }
+  if (plan.train) {
+    HW_ASSIGN_OR_RETURN(const double state, OptimizerBytes(config, *meta));
+    bytes += state;
   }
   double caches = 0;
   const auto extend = [&](std::int64_t rows, std::int64_t prompt,
@@ -126,6 +144,12 @@ absl::StatusOr<std::string> LessMemory(const BenchPlan& plan, double needed) {
   one_row.rows = 1;
   HW_ASSIGN_OR_RETURN(const double of_one_row, MemoryNeeded(one_row));
   if (of_one_row < needed / 2) ways.push_back("fewer --rows");
+  if (plan.train && plan.prefill && plan.decode) {
+    BenchPlan inference = plan;
+    inference.train = inference.kernels = false;
+    HW_ASSIGN_OR_RETURN(const double without_training, MemoryNeeded(inference));
+    if (without_training < needed / 2) ways.push_back("--units prefill,decode");
+  }
   if (model.num_layers() > 1) ways.push_back("fewer --layers");
   if (Largest(plan) > 1) ways.push_back("fewer --tokens");
   if (plan.unfused) ways.push_back("--fused-only");
@@ -234,7 +258,8 @@ absl::Status MeasureUnits(const BenchPlan& plan, BenchDevice& device,
   std::vector<std::unique_ptr<BenchModel>> models;
   for (const bool unfused : {false, true}) {
     if (unfused && !plan.unfused) continue;
-    HW_ASSIGN_OR_RETURN(std::unique_ptr<BenchModel> made, device.MakeModel(plan.config, unfused));
+    HW_ASSIGN_OR_RETURN(std::unique_ptr<BenchModel> made,
+                        device.MakeModel(plan.config, ModeOf(plan), unfused));
     models.push_back(std::move(made));
   }
   for (const std::int64_t tokens : plan.tokens) {
