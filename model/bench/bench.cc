@@ -32,6 +32,18 @@ constexpr std::int64_t kMostCopied = std::int64_t{1} << 30;
 
 std::int64_t Largest(const BenchPlan& plan) { return plan.tokens.back(); }
 
+// Of decoding at a context of up to `tokens`: the fewest that a row sees.
+double DecodingBytes(const BenchPlan& plan, std::int64_t tokens) {
+  const std::int64_t element = SizeOf(DecoderOptionsOf(plan.config.training()).compute);
+  return DecodeBytes(plan.config.model(), plan.rows,
+                     std::max<std::int64_t>(0, tokens - kDecodeSteps), element);
+}
+
+// Of the copy that work moving so many bytes is compared with.
+std::int64_t CopiedBeside(double bytes) {
+  return std::min(static_cast<std::int64_t>(bytes), kMostCopied);
+}
+
 // Operations of a training step's forward and backward pass on sequences of several lengths.
 double TrainingFlops(const RunConfig& config, std::int64_t tokens) {
   const std::int64_t length = std::min(tokens, config.training().sequence_length());
@@ -121,7 +133,7 @@ absl::Status MeasureUnit(const BenchPlan& plan, BenchDevice& device,
     runners.push_back(
         device.Time(device.Product(DecoderOptionsOf(plan.config.training()).compute)));
   } else {
-    const std::int64_t copied = std::min(static_cast<std::int64_t>(result.bytes), kMostCopied);
+    const std::int64_t copied = CopiedBeside(result.bytes);
     result.floor_bytes = static_cast<double>(copied);
     runners.push_back(device.Time(device.Copy(copied)));
   }
@@ -230,6 +242,8 @@ absl::StatusOr<double> MemoryNeeded(const BenchPlan& plan) {
       HW_ASSIGN_OR_RETURN(const double unfused, ModelMemory(plan, true));
       models += unfused;
     }
+    if (plan.decode)
+      models += static_cast<double>(CopiedBeside(DecodingBytes(plan, Largest(plan))));
   }
   if (plan.kernels) {
     for (const KernelCase& c : StepKernels(plan.config, Largest(plan), plan.unfused)) {
@@ -254,7 +268,6 @@ absl::Status MeasureUnits(const BenchPlan& plan, BenchDevice& device,
                           absl::FunctionRef<void(const UnitResult&)> report) {
   if (!plan.train && !plan.prefill && !plan.decode) return absl::OkStatus();
   const ModelConfig& model = plan.config.model();
-  const std::int64_t element = SizeOf(DecoderOptionsOf(plan.config.training()).compute);
   std::vector<std::unique_ptr<BenchModel>> models;
   for (const bool unfused : {false, true}) {
     if (unfused && !plan.unfused) continue;
@@ -281,15 +294,13 @@ absl::Status MeasureUnits(const BenchPlan& plan, BenchDevice& device,
   }
   for (const std::int64_t tokens : plan.tokens) {
     if (!plan.decode) break;
-    // The fewest that a row sees.
-    const std::int64_t context = std::max<std::int64_t>(0, tokens - kDecodeSteps);
     HW_RETURN_IF_ERROR(MeasureUnit(
         plan, device, models, [&](BenchModel& m) { return m.Decode(plan.rows, tokens); },
         {.unit = "decode",
          .tokens = tokens,
          .rows = plan.rows,
          .done = plan.rows,
-         .bytes = DecodeBytes(model, plan.rows, context, element)},
+         .bytes = DecodingBytes(plan, tokens)},
         report));
   }
   return absl::OkStatus();
