@@ -50,8 +50,8 @@ namespace headwise {
 // What a decoder is for.
 enum class DecoderMode {
   kTraining,  // every parameter has a gradient beside it
-  // No parameter has one, which halves the memory of the master weights and gradients: Loss(),
-  // EnqueueLoss() and Extend(), no backward pass. Weights are loaded and initialised as in training.
+  // None has: weights and their copies take memory, gradients none. Loss(), EnqueueLoss() and
+  // Extend() run, a backward pass does not. Weights are initialised and loaded as in training.
   kInference,
 };
 
@@ -98,8 +98,8 @@ class Decoder {
   // Call after weights have changed (optimizer step, loading): refreshes the low-precision copies.
   virtual void WeightsChanged(ThreadPool& pool) = 0;
 
-  // The sum of the batch's token losses (natural logarithm), of this rank's tokens; overwrites every
-  // parameter's gradient with that of loss_scale times that sum. In kTraining only (checked).
+  // The sum of the batch's token losses (natural logarithm), of this rank's tokens; overwrites
+  // every parameter's gradient with that of loss_scale times that sum. In kTraining only (checked).
   virtual double ForwardBackward(const TokenBatch& batch, double loss_scale, ThreadPool& pool) = 0;
 
   // The sum of the batch's token losses, of this rank's tokens; no gradients.
@@ -108,8 +108,8 @@ class Decoder {
   // On Device::kCuda: enqueue these two passes over a batch that is there, with the loss_scale that
   // was uploaded with it, which writes its loss and faults; they can be captured after a pass over as
   // many tokens was enqueued once, which takes the memory. Memory is kept, whatever the sizes of
-  // later passes, so that graphs can be launched as long as the decoder lives. The first in kTraining
-  // only (checked).
+  // later passes, so that graphs can be launched as long as the decoder lives. The first is in
+  // kTraining only (checked).
   virtual void EnqueueForwardBackward(const GpuBatch& batch) = 0;
   virtual void EnqueueLoss(const GpuBatch& batch) = 0;
 

@@ -1,5 +1,5 @@
-// What a decoder is made of: names, shapes, roles, head blocks, counts, memory, and the distribution
-// of initial weights.
+// What a decoder is made of: names, shapes, roles, head blocks, counts, memory, and the
+// distribution of initial weights.
 #include <malloc.h>
 
 #include <cmath>

@@ -41,7 +41,7 @@ double DecodingBytes(const BenchPlan& plan, std::int64_t tokens) {
 
 // Of the copy that work moving so many bytes is compared with.
 std::int64_t CopiedBeside(double bytes) {
-  return std::min(static_cast<std::int64_t>(bytes), kMostCopied);
+  return static_cast<std::int64_t>(std::min(bytes, static_cast<double>(kMostCopied)));
 }
 
 // Operations of a training step's forward and backward pass on sequences of several lengths.
@@ -242,8 +242,9 @@ absl::StatusOr<double> MemoryNeeded(const BenchPlan& plan) {
       HW_ASSIGN_OR_RETURN(const double unfused, ModelMemory(plan, true));
       models += unfused;
     }
-    if (plan.decode)
+    if (plan.decode) {
       models += static_cast<double>(CopiedBeside(DecodingBytes(plan, Largest(plan))));
+    }
   }
   if (plan.kernels) {
     for (const KernelCase& c : StepKernels(plan.config, Largest(plan), plan.unfused)) {

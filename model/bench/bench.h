@@ -48,8 +48,9 @@ absl::Status ParseUnits(absl::string_view text, BenchPlan* plan);
 absl::Status CheckPlan(const BenchPlan& plan);
 
 // Bytes that the plan takes at its largest: the models with weight copies, activations and caches,
-// and, if the plan trains, gradients and optimizer state; and the copy beside decoding; or a kernel's
-// operands with the copy beside it. Counted on Device::kMeta, so it may be far more than there is.
+// if the plan trains also with gradients and optimizer state, and the copy beside decoding; or a
+// kernel's operands with the copy beside it. Counted on Device::kMeta, so it may be far more than
+// there is.
 absl::StatusOr<double> MemoryNeeded(const BenchPlan& plan);
 
 // MemoryNeeded(); kResourceExhausted, with both figures, if the device has less.

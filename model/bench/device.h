@@ -29,8 +29,8 @@
 
 namespace headwise {
 
-// A model on a device, with weights from its seed, and its units: of DecoderMode::kInference all but
-// training (checked).
+// A model on a device, with weights from its seed, and its units; one of DecoderMode::kInference
+// does not train (checked).
 class BenchModel {
  public:
   virtual ~BenchModel() = default;

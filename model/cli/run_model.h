@@ -1,4 +1,4 @@
-// MakeDecoder: the decoder of a trained model, for inference, on the device that a command was given.
+// MakeDecoder: a trained model's decoder, for inference, on the device that a command was given.
 //
 //   HW_ASSIGN_OR_RETURN(const CommandDevice device, OpenDevice(flags.device));
 //   HW_ASSIGN_OR_RETURN(const auto decoder,
