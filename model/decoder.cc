@@ -84,6 +84,7 @@ class DecoderImpl final : public Decoder {
     last_tokens_ = tokens;
   }
   void CheckBatch(const TokenBatch& batch) const;
+  void CheckTraining() const;
   // What every pass begins with.
   Pass BeginPass(const TokenBatch& batch, double loss_scale);
   Pass BeginPass(const GpuBatch& batch);
@@ -177,7 +178,11 @@ DecoderImpl::DecoderImpl(const ModelConfig& config, const DecoderOptions& option
       rotary_(std::move(rotary)),
       storage_(options.device == Device::kCuda ? StoragePool(Device::kCuda, BlocksOf(*options.gpu))
                                                : StoragePool()),
-      store_(options.compute, options.device, options.sharding, options.gpu),
+      store_({.compute = options.compute,
+              .device = options.device,
+              .sharding = options.sharding,
+              .gpu = options.gpu,
+              .gradients = options.mode == DecoderMode::kTraining}),
       embedding_(MakeEmbedding(config, store_)),
       embedding_norm_(config.embedding_norm(), "embedding_norm", {{"N", config.dim()}}, store_),
       layers_(MakeLayers(config, rotary_.has_value() ? &*rotary_ : nullptr, store_)),
@@ -210,6 +215,12 @@ void DecoderImpl::CheckBatch(const TokenBatch& batch) const {
     HW_CHECK_EQ(static_cast<std::int64_t>(batch.inputs.size()), options_.sharding->local_tokens())
         << "tokens of this rank";
   }
+}
+
+void DecoderImpl::CheckTraining() const {
+  HW_CHECK(options_.mode == DecoderMode::kTraining)
+      << "a decoder of DecoderMode::kInference has no gradients: a backward pass needs "
+         "DecoderMode::kTraining";
 }
 
 DecoderImpl::Pass DecoderImpl::BeginPass(const TokenBatch& batch, double loss_scale) {
@@ -284,6 +295,7 @@ void DecoderImpl::EnqueueLoss(const GpuBatch& batch) {
 }
 
 void DecoderImpl::EnqueueForwardBackward(const GpuBatch& batch) {
+  CheckTraining();
   RunForwardBackward(ContextOf(batch), BeginPass(batch), batch.loss());
 }
 
@@ -299,6 +311,7 @@ double DecoderImpl::Loss(const TokenBatch& batch, ThreadPool& pool) {
 }
 
 double DecoderImpl::ForwardBackward(const TokenBatch& batch, double loss_scale, ThreadPool& pool) {
+  CheckTraining();
   if (options_.device == Device::kCuda) {
     const GpuBatch& on_gpu = UploadBatch(batch, loss_scale);
     EnqueueForwardBackward(on_gpu);

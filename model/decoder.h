@@ -11,8 +11,12 @@
 //   // The loss, and every parameter's gradient:
 //   const double loss = decoder->ForwardBackward(batch, 1.0 / tokens_of_step, pool);
 //
+//   // To evaluate or generate, without memory for gradients:
+//   auto reader = *Decoder::Create(config, {.mode = DecoderMode::kInference});
+//
 // Owns its parameters, which are zero until initialised or loaded. Master weights and gradients are
 // fp32 (double for gradient tests, whose options.compute is kF64); activations are options.compute.
+// The mode changes no bit of a loss or of logits.
 // With Device::kMeta nothing is allocated or computed: shapes and dtypes are checked, which works
 // for any size, and losses are 0. With Device::kCuda all tensors are in the memory of a GPU, and
 // kernels and products run there (core/cuda/gpu.h; model/gpu/tensors.h copies parameters from and
@@ -43,6 +47,14 @@
 
 namespace headwise {
 
+// What a decoder is for.
+enum class DecoderMode {
+  kTraining,  // every parameter has a gradient beside it
+  // None has: weights and their copies take memory, gradients none. Loss(), EnqueueLoss() and
+  // Extend() run, a backward pass does not. Weights are initialised and loaded as in training.
+  kInference,
+};
+
 struct DecoderOptions {
   DType compute = DType::kF32;  // kF32 or kBF16; kF64 for gradient tests (contract GEMM only)
   GemmBackend gemm = GemmBackend::kOneDnn;
@@ -57,6 +69,7 @@ struct DecoderOptions {
   // Not null: this decoder is one rank's share of a model (model/sharding.h). Not owned; must
   // outlive the decoder. Mistakes of the plan are noted in its checker.
   Sharding* sharding = nullptr;
+  DecoderMode mode = DecoderMode::kTraining;
 };
 
 class GpuBatch;  // model/gpu/batch.h
@@ -85,8 +98,8 @@ class Decoder {
   // Call after weights have changed (optimizer step, loading): refreshes the low-precision copies.
   virtual void WeightsChanged(ThreadPool& pool) = 0;
 
-  // The sum of the batch's token losses (natural logarithm), of this rank's tokens; overwrites every parameter's gradient
-  // with that of loss_scale times that sum.
+  // The sum of the batch's token losses (natural logarithm), of this rank's tokens; overwrites
+  // every parameter's gradient with that of loss_scale times that sum. In kTraining only (checked).
   virtual double ForwardBackward(const TokenBatch& batch, double loss_scale, ThreadPool& pool) = 0;
 
   // The sum of the batch's token losses, of this rank's tokens; no gradients.
@@ -95,7 +108,8 @@ class Decoder {
   // On Device::kCuda: enqueue these two passes over a batch that is there, with the loss_scale that
   // was uploaded with it, which writes its loss and faults; they can be captured after a pass over as
   // many tokens was enqueued once, which takes the memory. Memory is kept, whatever the sizes of
-  // later passes, so that graphs can be launched as long as the decoder lives.
+  // later passes, so that graphs can be launched as long as the decoder lives. The first is in
+  // kTraining only (checked).
   virtual void EnqueueForwardBackward(const GpuBatch& batch) = 0;
   virtual void EnqueueLoss(const GpuBatch& batch) = 0;
 

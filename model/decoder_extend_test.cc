@@ -118,6 +118,21 @@ TEST_P(DecoderExtendTest, LogitsGiveTheLossesOfTheTrainingForward) {
   }
 }
 
+TEST_P(DecoderExtendTest, InferenceHasTheLossesAndLogitsOfTraining) {
+  for (const ModelConfig& config : AllTestConfigs()) {
+    const auto training = RandomDecoder(config, {.compute = GetParam()});
+    const auto inference =
+        RandomDecoder(config, {.compute = GetParam(), .mode = DecoderMode::kInference});
+    const TokenBatch batch = RandomBatch({14, 11}, config.vocab_size());
+    const double loss = training->ForwardBackward(batch, 1, pool_);
+    EXPECT_EQ(inference->Loss(batch, pool_), loss) << config.name();
+    const Tokens tokens = RandomTokens(25, 3);
+    EXPECT_TRUE(FullForward(*inference, tokens, 25, pool_) ==
+                FullForward(*training, tokens, 25, pool_))
+        << config.name();
+  }
+}
+
 // Against the training forward, which has no cache; chunks end where no internal one does.
 TEST_P(DecoderExtendTest, EvictionAndInternalChunksChangeNothing) {
   ModelConfig config = EverythingConfig();

@@ -32,7 +32,8 @@ std::string Bytes(const Tensor& tensor) {
                      static_cast<std::size_t>(tensor.bytes()));
 }
 
-// A model on the CPU, the same on the GPU, and caches of both that are fed with the same.
+// A model on the CPU, the same on the GPU without gradients, and caches of both that are fed with
+// the same.
 class Twins {
  public:
   Twins(ModelConfig config, DType compute, std::int64_t rows, std::int64_t room = kRoom) {
@@ -41,7 +42,8 @@ class Twins {
     on_gpu_ = *Decoder::Create(config, {.compute = compute,
                                         .device = Device::kCuda,
                                         .gpu = gpu_.get(),
-                                        .launchers = &TestLaunchers()});
+                                        .launchers = &TestLaunchers(),
+                                        .mode = DecoderMode::kInference});
     std::vector<Tensor> values;
     for (const Parameter* parameter : cpu_->parameters()) values.push_back(parameter->value);
     EXPECT_TRUE(UploadValues(*gpu_, values, on_gpu_->parameters()).ok());

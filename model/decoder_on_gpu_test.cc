@@ -39,8 +39,9 @@ class DecoderOnGpu : public testing::TestWithParam<DType> {
     return RandomDecoder(config, {.compute = GetParam(), .gemm = GemmBackend::kContract});
   }
   // With the weights of the other.
-  std::unique_ptr<Decoder> OnGpu(Decoder& cpu) {
-    std::unique_ptr<Decoder> decoder = *Decoder::Create(cpu.config(), OnGpu());
+  std::unique_ptr<Decoder> OnGpu(Decoder& cpu) { return OnGpu(cpu, OnGpu()); }
+  std::unique_ptr<Decoder> OnGpu(Decoder& cpu, const DecoderOptions& options) {
+    std::unique_ptr<Decoder> decoder = *Decoder::Create(cpu.config(), options);
     std::vector<Tensor> values;
     for (const Parameter* parameter : cpu.parameters()) values.push_back(parameter->value);
     EXPECT_EQ(UploadValues(*gpu_, values, decoder->parameters()), absl::OkStatus());
@@ -194,6 +195,47 @@ TEST_P(DecoderOnGpu, InitialWeightsAreThoseOfTheCpu) {
     }
     EXPECT_EQ(gpu->weight_copy_bytes(), cpu->weight_copy_bytes());
   }
+}
+
+TEST_P(DecoderOnGpu, InferenceTakesTheMemoryOfTheParametersAndOfTheirCopies) {
+  for (const ModelConfig& config : AllTestConfigs()) {
+    const auto cpu = OnCpu(config);
+    std::int64_t parameters = 0, gradients = 0;
+    for (const Parameter* p : cpu->parameters()) {
+      parameters += p->value.bytes();
+      gradients += p->gradient.bytes() + p->per_group_gradient.bytes();
+    }
+    // What allocations are rounded up to, of the weights and as many copies, and the RoPE table.
+    const std::int64_t rest = 2 * 256 * static_cast<std::int64_t>(cpu->parameters().size()) +
+                              4 * config.max_sequence_length() * config.attention().head_dim();
+    DecoderOptions options = OnGpu();
+    const auto taken = [&] {
+      const std::unique_ptr<Gpu> fresh = CreateGpuOnHost();  // it does not count what was freed
+      options.gpu = fresh.get();
+      const std::int64_t before = *fresh->FreeMemory();
+      const auto decoder = *Decoder::Create(config, options);
+      return before - *fresh->FreeMemory();
+    };
+    const std::int64_t training = taken();
+    options.mode = DecoderMode::kInference;
+    const std::int64_t inference = taken();
+    EXPECT_GE(training - inference, gradients) << config.name();
+    EXPECT_GE(inference, parameters + cpu->weight_copy_bytes()) << config.name();
+    EXPECT_LE(inference, parameters + cpu->weight_copy_bytes() + rest) << config.name();
+    EXPECT_GT(gradients, rest) << config.name() << ": too small to tell";
+  }
+}
+
+TEST_P(DecoderOnGpu, InferenceHasTheLossOfTrainingAndNoBackwardPass) {
+  const auto cpu = OnCpu(EverythingConfig());
+  DecoderOptions options = OnGpu();
+  options.mode = DecoderMode::kInference;
+  const auto gpu = OnGpu(*cpu, options);
+  const TokenBatch batch = RandomBatch({5, 3}, cpu->config().vocab_size());
+  EXPECT_EQ(gpu->Loss(batch, pool_), cpu->Loss(batch, pool_));
+  GpuBatch memory(*gpu_, {.tokens = 8, .segments = 2});
+  EXPECT_DEATH(gpu->EnqueueForwardBackward(memory), "a backward pass needs DecoderMode::kTraining");
+  EXPECT_DEATH(gpu->ForwardBackward(batch, 1, pool_), "a backward pass needs");
 }
 
 TEST_P(DecoderOnGpu, WhatIsOutOfRangeIsReportedWithTheLoss) {

@@ -1,5 +1,7 @@
-// What a decoder is made of: names, shapes, roles, head blocks, counts, and the distribution of
-// initial weights.
+// What a decoder is made of: names, shapes, roles, head blocks, counts, memory, and the
+// distribution of initial weights.
+#include <malloc.h>
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -68,6 +70,59 @@ TEST(DecoderParametersTest, NamesShapesAndRolesInDefinitionOrder) {
             "head.weight [19, 24] output_head\n");
   EXPECT_EQ(Find(*decoder, "layers.0.attention.q_norm").per_group_gradient.shape(), (Shape{2, 8}));
   EXPECT_FALSE(Find(*decoder, "final_norm.weight").per_group_gradient.defined());
+}
+
+TEST(DecoderParametersTest, InferenceHasTheSameParametersWithoutGradients) {
+  for (const Device device : {Device::kMeta, Device::kCpu}) {
+    for (const ModelConfig& config : AllTestConfigs()) {
+      const auto training = Create(config, {.device = device});
+      const auto inference = Create(config, {.device = device, .mode = DecoderMode::kInference});
+      ASSERT_EQ(inference->parameters().size(), training->parameters().size());
+      for (std::size_t i = 0; i < training->parameters().size(); ++i) {
+        const Parameter& p = *inference->parameters()[i];
+        const Parameter& expected = *training->parameters()[i];
+        EXPECT_EQ(p.name, expected.name);
+        EXPECT_EQ(p.value.shape(), expected.value.shape()) << p.name;
+        EXPECT_EQ(p.value.dtype(), expected.value.dtype()) << p.name;
+        EXPECT_EQ(p.head_blocks.has_value(), expected.head_blocks.has_value()) << p.name;
+        EXPECT_TRUE(expected.gradient.defined()) << p.name;
+        EXPECT_FALSE(p.gradient.defined()) << p.name;
+        EXPECT_FALSE(p.per_group_gradient.defined()) << p.name;
+      }
+    }
+  }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // they have their own allocator
+// Bytes that a decoder holds, over those of its master weights.
+double HeldPerParameterByte(const ModelConfig& config, const DecoderOptions& options) {
+  const auto held = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return static_cast<double>(info.uordblks + info.hblkhd);
+  };
+  const double before = held();
+  const auto decoder = Create(config, options);
+  return (held() - before) / (4 * static_cast<double>(CountParameters(config).total));
+}
+
+TEST(DecoderParametersTest, InferenceTakesTheMemoryOfTheParametersAndOfTheirCopies) {
+  const ModelConfig config = LoadPreset("muse_demo")->model();
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    const double copies = compute == DType::kBF16 ? 0.5 : 0;
+    EXPECT_NEAR(HeldPerParameterByte(config, {.compute = compute}), 2 + copies, 0.1);
+    EXPECT_NEAR(HeldPerParameterByte(config, {.compute = compute, .mode = DecoderMode::kInference}),
+                1 + copies, 0.1);
+  }
+}
+#endif
+
+TEST(DecoderParametersDeathTest, InferenceHasNoBackwardPass) {
+  const auto decoder = Create(PlainConfig(), {.mode = DecoderMode::kInference});
+  ThreadPool pool(1);
+  EXPECT_DEATH(decoder->ForwardBackward(TokenBatch(), 1, pool),
+               "DecoderMode::kInference has no gradients: a backward pass needs "
+               "DecoderMode::kTraining");
 }
 
 TEST(DecoderParametersTest, CountsAgreeWithTheParametersThemselves) {

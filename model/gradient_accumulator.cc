@@ -70,6 +70,10 @@ GradientAccumulator::GradientAccumulator(const std::vector<Parameter*>& paramete
 void GradientAccumulator::MakeSlots(const std::vector<Parameter*>& parameters) {
   HW_CHECK(leaves_ >= 1 && std::has_single_bit(static_cast<std::uint64_t>(leaves_)))
       << leaves_ << " leaves must be a power of two";
+  for (const Parameter* parameter : parameters) {
+    HW_CHECK(parameter->gradient.defined())
+        << "parameter " << parameter->name << " has no gradient, as in a model for inference";
+  }
   if (leaves_ == 1) return;
   const int levels = std::countr_zero(static_cast<std::uint64_t>(leaves_));
   for (Parameter* parameter : parameters) {

@@ -42,7 +42,7 @@ namespace headwise {
 class GradientAccumulator {
  public:
   // leaves is a power of two (checked: the config's validation says so to the user). Gradients are
-  // fp32 on the CPU.
+  // fp32 on the CPU, and there (checked: a model for inference has none).
   GradientAccumulator(const std::vector<Parameter*>& parameters, std::int64_t leaves);
   // Gradients are in the memory of `gpu`, which, with the launchers of its kernels, must outlive
   // this. Too little memory fails an HW_CHECK.

@@ -110,5 +110,14 @@ TEST(GradientAccumulatorDeathTest, LeavesArePowersOfTwo) {
   EXPECT_DEATH(GradientAccumulator({&f.matrix}, 3), "3 leaves must be a power of two");
 }
 
+TEST(GradientAccumulatorDeathTest, AModelForInferenceHasNothingToSum) {
+  Fixture f;
+  f.norm.gradient = Tensor();
+  for (const std::int64_t leaves : {1, 4}) {
+    EXPECT_DEATH(GradientAccumulator({&f.matrix, &f.norm}, leaves),
+                 "parameter q_norm has no gradient, as in a model for inference");
+  }
+}
+
 }  // namespace
 }  // namespace headwise

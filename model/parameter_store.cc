@@ -36,21 +36,23 @@ void Draw(const Init& init, std::uint64_t key, const Tensor& value) {
 
 }  // namespace
 
-ParameterStore::ParameterStore(DType compute, Device device, Sharding* sharding, Gpu* gpu)
-    : compute_(compute),
-      master_(compute == DType::kF64 ? DType::kF64 : DType::kF32),
-      device_(device),
-      sharding_(sharding),
-      gpu_(gpu) {}
+ParameterStore::ParameterStore(const Options& options)
+    : compute_(options.compute),
+      master_(options.compute == DType::kF64 ? DType::kF64 : DType::kF32),
+      device_(options.device),
+      sharding_(options.sharding),
+      gpu_(options.gpu),
+      gradients_(options.gradients) {}
 
 Tensor ParameterStore::Zeros(const Shape& shape, DType dtype) const {
   return device_ == Device::kCuda ? ZerosOnGpu(*gpu_, shape, dtype)
                                   : Tensor::Zeros(shape, dtype, device_);
 }
 
-Tensor ParameterStore::Empty(const Shape& shape, DType dtype) const {
-  return device_ == Device::kCuda ? EmptyOnGpu(*gpu_, shape, dtype)
-                                  : Tensor::Empty(shape, dtype, device_);
+Tensor ParameterStore::Gradient(const Shape& shape) const {
+  if (!gradients_) return Tensor();
+  return device_ == Device::kCuda ? EmptyOnGpu(*gpu_, shape, master_)
+                                  : Tensor::Empty(shape, master_, device_);
 }
 
 Parameter* ParameterStore::Add(const std::string& name, ParameterRole role,
@@ -79,7 +81,7 @@ Parameter* ParameterStore::Add(const std::string& name, ParameterRole role,
       Parameter{.name = name,
                 .role = role,
                 .value = TensorLayout::Attach(Zeros(shape, master_), layout),
-                .gradient = Empty(shape, master_),
+                .gradient = Gradient(shape),
                 .per_group_gradient = Tensor(),
                 .head_blocks = std::nullopt}));
   Parameter* parameter = parameters_.back().get();
@@ -95,7 +97,7 @@ Parameter* ParameterStore::Add(const std::string& name, ParameterRole role,
 Parameter* ParameterStore::AddHeadNorm(const std::string& name, std::int64_t local_kv_heads,
                                        std::int64_t head_dim, Init init) {
   Parameter* parameter = Add(name, ParameterRole::kNorm, {{Factor::Whole("D", head_dim)}}, init);
-  parameter->per_group_gradient = Empty({local_kv_heads, head_dim}, master_);
+  parameter->per_group_gradient = Gradient({local_kv_heads, head_dim});
   return parameter;
 }
 

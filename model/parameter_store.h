@@ -1,7 +1,7 @@
 // ParameterStore: makes and owns a model's parameters: their names, roles, shapes, initial
 // distributions, and the low-precision copies of the weights that matrix products read.
 //
-//   ParameterStore store(DType::kBF16, Device::kCpu, nullptr);
+//   ParameterStore store({.compute = DType::kBF16});
 //   LinearWeight w2 = store.AddLinear("layers.0.ffn.w2", ParameterRole::kMlp,
 //                                     {{{"N", 512}}, {{"F", 1408}}}, Init::Truncated(0.02));
 //   store.Initialize(seed);
@@ -60,9 +60,15 @@ void NoteGradients(Sharding* sharding, absl::Span<Parameter* const> parameters);
 
 class ParameterStore {
  public:
-  // Values and gradients are kF64 if compute is, else kF32. Values start at zero. `sharding` may be
-  // null; not owned, as is the GPU of Device::kCuda.
-  ParameterStore(DType compute, Device device, Sharding* sharding, Gpu* gpu = nullptr);
+  struct Options {
+    DType compute = DType::kF32;
+    Device device = Device::kCpu;
+    Sharding* sharding = nullptr;  // may be null; not owned
+    Gpu* gpu = nullptr;            // of Device::kCuda; not owned
+    bool gradients = true;         // without, those of parameters stay undefined
+  };
+  // Values and gradients are kF64 if compute is, else kF32. Values start at zero.
+  explicit ParameterStore(const Options& options);
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
 
@@ -92,13 +98,15 @@ class ParameterStore {
 
  private:
   Tensor Zeros(const Shape& shape, DType dtype) const;
-  Tensor Empty(const Shape& shape, DType dtype) const;
+  // Of a gradient; undefined without gradients.
+  Tensor Gradient(const Shape& shape) const;
 
   DType compute_;
   DType master_;
   Device device_;
   Sharding* sharding_;
   Gpu* gpu_;
+  bool gradients_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<Parameter*> pointers_;
   std::vector<Init> inits_;                        // as parameters_

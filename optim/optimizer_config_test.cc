@@ -194,7 +194,7 @@ TEST(OptimizerConfig, TensorsThatAStepCannotUse) {
                   }),
             "parameter w1: the gradient must be F32 on cpu, found F32 on meta");
   EXPECT_EQ(Error(NoChange, [](TestModel& m) { m.Get("w1").gradient = Tensor(); }),
-            "parameter w1 has no gradient");
+            "parameter w1 has no gradient, as in a model for inference");
   EXPECT_EQ(Error(NoChange, [](TestModel& m) { m.Get("w1").name = "w2"; }),
             "two parameters are named w2");
 }

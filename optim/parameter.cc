@@ -45,7 +45,8 @@ absl::Status ValidateTensors(const Parameter& parameter, Device device) {
        {std::pair("value", &parameter.value), std::pair("gradient", &parameter.gradient)}) {
     if (!tensor->defined()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("parameter ", parameter.name, " has no ", what));
+          absl::StrCat("parameter ", parameter.name, " has no ", what,
+                       tensor == &parameter.gradient ? ", as in a model for inference" : ""));
     }
     if (tensor->dtype() != DType::kF32 || tensor->device() != device) {
       return absl::InvalidArgumentError(absl::StrCat(

@@ -48,8 +48,9 @@ const char* Name(ParameterRole role);
 struct Parameter {
   std::string name;  // unique in the model, e.g. "layers.3.attention.wqkv"
   ParameterRole role = ParameterRole::kMlp;
-  Tensor value = {};     // fp32 master weight; [out_features, in_features] for matrices
-  Tensor gradient = {};  // fp32, value's shape; written by the backward pass
+  Tensor value = {};  // fp32 master weight; [out_features, in_features] for matrices
+  // fp32, value's shape; written by the backward pass. Undefined in a model for inference.
+  Tensor gradient = {};
   // Norm weights of q and k heads only, else undefined: the gradient before the tree over kv
   // groups, [G, D]. Micro-batches are summed here first (docs/numerics.md).
   Tensor per_group_gradient = {};

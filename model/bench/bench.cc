@@ -32,6 +32,18 @@ constexpr std::int64_t kMostCopied = std::int64_t{1} << 30;
 
 std::int64_t Largest(const BenchPlan& plan) { return plan.tokens.back(); }
 
+// Of decoding at a context of up to `tokens`: the fewest that a row sees.
+double DecodingBytes(const BenchPlan& plan, std::int64_t tokens) {
+  const std::int64_t element = SizeOf(DecoderOptionsOf(plan.config.training()).compute);
+  return DecodeBytes(plan.config.model(), plan.rows,
+                     std::max<std::int64_t>(0, tokens - kDecodeSteps), element);
+}
+
+// Of the copy that work moving so many bytes is compared with.
+std::int64_t CopiedBeside(double bytes) {
+  return static_cast<std::int64_t>(std::min(bytes, static_cast<double>(kMostCopied)));
+}
+
 // Operations of a training step's forward and backward pass on sequences of several lengths.
 double TrainingFlops(const RunConfig& config, std::int64_t tokens) {
   const std::int64_t length = std::min(tokens, config.training().sequence_length());
@@ -42,6 +54,26 @@ double TrainingFlops(const RunConfig& config, std::int64_t tokens) {
   return flops;
 }
 
+// A plan's models train, or have no gradients.
+DecoderMode ModeOf(const BenchPlan& plan) {
+  return plan.train ? DecoderMode::kTraining : DecoderMode::kInference;
+}
+
+// Bytes of every parameter's momentum or two moments.
+absl::StatusOr<double> OptimizerBytes(const RunConfig& config, Decoder& decoder) {
+  HW_ASSIGN_OR_RETURN(const OptimizerSettings settings, ResolveSettings(config.optimizer()));
+  const std::vector<const Parameter*> parameters(decoder.parameters().begin(),
+                                                 decoder.parameters().end());
+  HW_ASSIGN_OR_RETURN(const std::vector<GroupedParameter> groups,
+                      AssignGroups(parameters, settings.granularity, settings.head_group_size));
+  double bytes = 0;
+  for (const GroupedParameter& group : groups) {
+    const double state = group.assignment.group == OptimizerGroup::kAdamW ? 8 : 4;
+    bytes += state * static_cast<double>(group.assignment.elements);
+  }
+  return bytes;
+}
+
 // Bytes of one model with everything that its units take.
 absl::StatusOr<double> ModelMemory(const BenchPlan& plan, bool unfused) {
   const RunConfig& config = plan.config;
@@ -49,18 +81,16 @@ absl::StatusOr<double> ModelMemory(const BenchPlan& plan, bool unfused) {
   model.mutable_attention()->set_unfused_qkv(unfused);
   DecoderOptions options = DecoderOptionsOf(config.training());
   options.device = Device::kMeta;
+  options.mode = ModeOf(plan);
   HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> meta, Decoder::Create(model, options));
   ThreadPool pool(1);
   double bytes = static_cast<double>(meta->weight_copy_bytes());
-  HW_ASSIGN_OR_RETURN(const OptimizerSettings settings, ResolveSettings(config.optimizer()));
-  const std::vector<const Parameter*> parameters(meta->parameters().begin(),
-                                                 meta->parameters().end());
-  HW_ASSIGN_OR_RETURN(const std::vector<GroupedParameter> groups,
-                      AssignGroups(parameters, settings.granularity, settings.head_group_size));
-  for (const GroupedParameter& group : groups) {
-    // Value, gradient, and momentum or two moments.
-    const double state = group.assignment.group == OptimizerGroup::kAdamW ? 8 : 4;
-    bytes += (8 + state) * static_cast<double>(group.assignment.elements);
+  for (const Parameter* p : meta->parameters()) {
+    bytes += static_cast<double>(p->value.bytes() + p->gradient.bytes());
+  }
+  if (plan.train) {
+    HW_ASSIGN_OR_RETURN(const double state, OptimizerBytes(config, *meta));
+    bytes += state;
   }
   double caches = 0;
   const auto extend = [&](std::int64_t rows, std::int64_t prompt,
@@ -103,7 +133,7 @@ absl::Status MeasureUnit(const BenchPlan& plan, BenchDevice& device,
     runners.push_back(
         device.Time(device.Product(DecoderOptionsOf(plan.config.training()).compute)));
   } else {
-    const std::int64_t copied = std::min(static_cast<std::int64_t>(result.bytes), kMostCopied);
+    const std::int64_t copied = CopiedBeside(result.bytes);
     result.floor_bytes = static_cast<double>(copied);
     runners.push_back(device.Time(device.Copy(copied)));
   }
@@ -126,6 +156,12 @@ absl::StatusOr<std::string> LessMemory(const BenchPlan& plan, double needed) {
   one_row.rows = 1;
   HW_ASSIGN_OR_RETURN(const double of_one_row, MemoryNeeded(one_row));
   if (of_one_row < needed / 2) ways.push_back("fewer --rows");
+  if (plan.train && plan.prefill && plan.decode) {
+    BenchPlan inference = plan;
+    inference.train = inference.kernels = false;
+    HW_ASSIGN_OR_RETURN(const double without_training, MemoryNeeded(inference));
+    if (without_training < needed / 2) ways.push_back("--units prefill,decode");
+  }
   if (model.num_layers() > 1) ways.push_back("fewer --layers");
   if (Largest(plan) > 1) ways.push_back("fewer --tokens");
   if (plan.unfused) ways.push_back("--fused-only");
@@ -206,6 +242,9 @@ absl::StatusOr<double> MemoryNeeded(const BenchPlan& plan) {
       HW_ASSIGN_OR_RETURN(const double unfused, ModelMemory(plan, true));
       models += unfused;
     }
+    if (plan.decode) {
+      models += static_cast<double>(CopiedBeside(DecodingBytes(plan, Largest(plan))));
+    }
   }
   if (plan.kernels) {
     for (const KernelCase& c : StepKernels(plan.config, Largest(plan), plan.unfused)) {
@@ -230,11 +269,11 @@ absl::Status MeasureUnits(const BenchPlan& plan, BenchDevice& device,
                           absl::FunctionRef<void(const UnitResult&)> report) {
   if (!plan.train && !plan.prefill && !plan.decode) return absl::OkStatus();
   const ModelConfig& model = plan.config.model();
-  const std::int64_t element = SizeOf(DecoderOptionsOf(plan.config.training()).compute);
   std::vector<std::unique_ptr<BenchModel>> models;
   for (const bool unfused : {false, true}) {
     if (unfused && !plan.unfused) continue;
-    HW_ASSIGN_OR_RETURN(std::unique_ptr<BenchModel> made, device.MakeModel(plan.config, unfused));
+    HW_ASSIGN_OR_RETURN(std::unique_ptr<BenchModel> made,
+                        device.MakeModel(plan.config, ModeOf(plan), unfused));
     models.push_back(std::move(made));
   }
   for (const std::int64_t tokens : plan.tokens) {
@@ -256,15 +295,13 @@ absl::Status MeasureUnits(const BenchPlan& plan, BenchDevice& device,
   }
   for (const std::int64_t tokens : plan.tokens) {
     if (!plan.decode) break;
-    // The fewest that a row sees.
-    const std::int64_t context = std::max<std::int64_t>(0, tokens - kDecodeSteps);
     HW_RETURN_IF_ERROR(MeasureUnit(
         plan, device, models, [&](BenchModel& m) { return m.Decode(plan.rows, tokens); },
         {.unit = "decode",
          .tokens = tokens,
          .rows = plan.rows,
          .done = plan.rows,
-         .bytes = DecodeBytes(model, plan.rows, context, element)},
+         .bytes = DecodingBytes(plan, tokens)},
         report));
   }
   return absl::OkStatus();

@@ -47,9 +47,10 @@ absl::Status ParseUnits(absl::string_view text, BenchPlan* plan);
 // or rounds below 1.
 absl::Status CheckPlan(const BenchPlan& plan);
 
-// Bytes that the plan takes at its largest: the models with gradients, weight copies and optimizer
-// state, activations and caches; or a kernel's operands with the copy beside it. Counted on
-// Device::kMeta, so it may be far more than there is.
+// Bytes that the plan takes at its largest: the models with weight copies, activations and caches,
+// if the plan trains also with gradients and optimizer state, and the copy beside decoding; or a
+// kernel's operands with the copy beside it. Counted on Device::kMeta, so it may be far more than
+// there is.
 absl::StatusOr<double> MemoryNeeded(const BenchPlan& plan);
 
 // MemoryNeeded(); kResourceExhausted, with both figures, if the device has less.

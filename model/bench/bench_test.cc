@@ -148,13 +148,24 @@ TEST(BenchPlanTest, SequencesFitTheModel) {
 
 TEST(BenchPlanTest, MemoryIsThatOfTheModelsAndNotMoreThanThereIs) {
   BenchPlan plan = {.config = Preset("muse_demo"), .tokens = {256}};
-  plan.unfused = plan.kernels = false;
+  plan.decode = plan.unfused = plan.kernels = false;
   const double one = *MemoryNeeded(plan);
   const auto parameters = static_cast<double>(CountParameters(plan.config.model()).total);
   EXPECT_GT(one, 12 * parameters);
   EXPECT_LT(one, 100 * parameters);
   plan.unfused = true;
   EXPECT_NEAR(*MemoryNeeded(plan), 2 * one, 0.1 * one);
+  // Inference takes the weights, no gradients and no momentum; decoding a cache and the copy beside
+  // it, which reads and writes what a step must read.
+  BenchPlan inference = plan;
+  inference.train = inference.unfused = false;
+  EXPECT_GT(*MemoryNeeded(inference), 4 * parameters);
+  EXPECT_LT(*MemoryNeeded(inference), 6 * parameters);
+  inference.prefill = false;
+  inference.decode = true;
+  inference.rows = 1;
+  EXPECT_GT(*MemoryNeeded(inference), 7.5 * parameters);
+  EXPECT_LT(*MemoryNeeded(inference), 10 * parameters);
   // 4 layers of Muse Spark: 55 billion parameters, twice.
   plan.config = Preset("muse_spark");
   plan.config.mutable_model()->set_num_layers(4);
@@ -168,9 +179,11 @@ TEST(BenchPlanTest, MemoryHintsFitWhatWasAskedFor) {
   const std::unique_ptr<BenchDevice> cpu = MakeCpuBenchDevice(1);
   BenchPlan plan = {.config = Preset("muse_spark"), .tokens = {256}};
   plan.config.mutable_model()->set_num_layers(4);
-  EXPECT_THAT(ErrorOf(CheckMemory(plan, *cpu).status()),
-              EndsWith("; try fewer --layers, fewer --tokens, --fused-only, a smaller --preset, or "
-                       "--set, e.g. of model.ffn.moe.num_experts or model.vocab_size"));
+  EXPECT_THAT(
+      ErrorOf(CheckMemory(plan, *cpu).status()),
+      EndsWith("; try --units prefill,decode, fewer --layers, fewer --tokens, --fused-only, a "
+               "smaller --preset, or --set, e.g. of model.ffn.moe.num_experts or "
+               "model.vocab_size"));
   // Rows that decode together are most of it, of a small model without experts.
   plan = {.config = Preset("muse_demo"), .tokens = {1}, .rows = 1 << 20};
   plan.config.mutable_model()->set_num_layers(1);
@@ -260,6 +273,39 @@ TEST(BenchTest, KernelsAreMeasuredAtTheLargestSizeBesideTheirFloors) {
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(measured.size(), StepKernels(plan.config, 20, true).size());
   EXPECT_EQ(measured.count("prepare_qkv.backward"), 1);
+}
+
+// Without training there are neither gradients nor momentum.
+TEST(BenchTest, InferenceUnitsTakeTheWeightsOnly) {
+  BenchPlan plan = SmallPlan("muse_demo");
+  plan.unfused = plan.train = plan.kernels = false;
+  const double weights = 4 * static_cast<double>(CountParameters(plan.config.model()).total);
+  {
+    const std::unique_ptr<Gpu> gpu = CreateTestGpu();
+    const auto device = MakeGpuBenchDevice(*gpu, TestLaunchers(), /*product_side=*/32);
+    const double before = device->memory_bytes();
+    const auto model = device->MakeModel(plan.config, DecoderMode::kInference, false);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_GE(before - device->memory_bytes(), weights);
+    EXPECT_LT(before - device->memory_bytes(), 1.5 * weights);
+    EXPECT_DEATH((*model)->Train(3).IgnoreError(), "a model for inference does not train");
+  }
+  const std::unique_ptr<Gpu> gpu = CreateTestGpu();
+  const auto device = MakeGpuBenchDevice(*gpu, TestLaunchers(), /*product_side=*/32);
+  const double before = device->memory_bytes();
+  double least = before;
+  std::vector<std::string> units;
+  const absl::Status status = MeasureUnits(plan, *device, [&](const UnitResult& r) {
+    units.push_back(r.unit);
+    least = std::min(least, device->memory_bytes());
+  });
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_THAT(units, ElementsAre("prefill", "prefill", "decode", "decode"));
+  // But for the RoPE table and the products' operands.
+  EXPECT_NEAR(before - least, *MemoryNeeded(plan), 0.2 * weights);
+  const std::unique_ptr<BenchDevice> cpu = MakeCpuBenchDevice(1);
+  const auto on_cpu = cpu->MakeModel(plan.config, DecoderMode::kInference, false);
+  EXPECT_DEATH((*on_cpu)->Train(3).IgnoreError(), "a model for inference does not train");
 }
 
 // On the host's GPU: every unit and every kernel, from graphs. Times are an emulation's.

@@ -44,6 +44,7 @@ class CpuModel : public BenchModel {
   absl::StatusOr<std::unique_ptr<UnitRunner>> Train(std::int64_t tokens) override {
     auto batch = std::make_shared<TokenBatch>(RandomTrainingBatch(
         tokens, config_.training().sequence_length(), config_.model().vocab_size()));
+    HW_CHECK(optimizer_ != nullptr) << "a model for inference does not train";
     return std::make_unique<HostRunner>(nullptr, [this, batch, tokens]() -> absl::Status {
       decoder_->ForwardBackward(*batch, 1.0 / static_cast<double>(tokens), pool_);
       const StepReport report = optimizer_->Step(0, config_.training().steps(), pool_);
@@ -65,7 +66,7 @@ class CpuModel : public BenchModel {
  private:
   RunConfig config_;
   std::unique_ptr<Decoder> decoder_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;  // null in inference
   ThreadPool& pool_;
 };
 
@@ -84,16 +85,19 @@ class CpuBenchDevice : public BenchDevice {
   }
   bool has_unfused_qkv(const ModelConfig&) const override { return true; }
 
-  absl::StatusOr<std::unique_ptr<BenchModel>> MakeModel(const RunConfig& config,
+  absl::StatusOr<std::unique_ptr<BenchModel>> MakeModel(const RunConfig& config, DecoderMode mode,
                                                         bool unfused_qkv) override {
     ModelConfig model = config.model();
     model.mutable_attention()->set_unfused_qkv(unfused_qkv);
-    HW_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder,
-                        Decoder::Create(model, DecoderOptionsOf(config.training())));
+    DecoderOptions options = DecoderOptionsOf(config.training());
+    options.mode = mode;
+    HW_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, Decoder::Create(model, options));
     decoder->Initialize(config.training().seed());
     decoder->WeightsChanged(pool_);
-    HW_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> optimizer,
-                        Optimizer::Create(config.optimizer(), decoder->parameters()));
+    std::unique_ptr<Optimizer> optimizer;
+    if (mode == DecoderMode::kTraining) {
+      HW_ASSIGN_OR_RETURN(optimizer, Optimizer::Create(config.optimizer(), decoder->parameters()));
+    }
     return std::make_unique<CpuModel>(config, std::move(decoder), std::move(optimizer), pool_);
   }
 

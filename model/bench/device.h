@@ -2,7 +2,8 @@
 // which units and kernels there are, and what is made of the samples, is the same for all devices.
 //
 //   const std::unique_ptr<BenchDevice> cpu = MakeCpuBenchDevice(/*threads=*/2);
-//   HW_ASSIGN_OR_RETURN(const auto model, cpu->MakeModel(config, /*unfused_qkv=*/false));
+//   HW_ASSIGN_OR_RETURN(const auto model, cpu->MakeModel(config, DecoderMode::kTraining,
+//                                                        /*unfused_qkv=*/false));
 //   HW_ASSIGN_OR_RETURN(const auto train, model->Train(2048));
 //   HW_ASSIGN_OR_RETURN(const Samples seconds, Measure({train.get()}, {}));
 //
@@ -23,11 +24,13 @@
 #include "core/tensor/tensor.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "model/bench/clock.h"
+#include "model/decoder.h"
 #include "model/ops.h"
 
 namespace headwise {
 
-// A model on a device, with weights from its seed, and its units.
+// A model on a device, with weights from its seed, and its units; one of DecoderMode::kInference
+// does not train (checked).
 class BenchModel {
  public:
   virtual ~BenchModel() = default;
@@ -67,6 +70,7 @@ class BenchDevice {
   virtual bool has_unfused_qkv(const ModelConfig& model) const = 0;
 
   virtual absl::StatusOr<std::unique_ptr<BenchModel>> MakeModel(const RunConfig& config,
+                                                                DecoderMode mode,
                                                                 bool unfused_qkv) = 0;
 
   // For operations of model/ops.h.

@@ -107,6 +107,7 @@ class GpuModel : public BenchModel {
     auto batch = std::make_shared<std::vector<TokenBatch>>(
         1, RandomTrainingBatch(tokens, config_.training().sequence_length(),
                                config_.model().vocab_size()));
+    HW_CHECK(training_ != nullptr) << "a model for inference does not train";
     const auto step = [this, batch, tokens]() -> absl::Status {
       HW_ASSIGN_OR_RETURN(const StepOutcome outcome,
                           training_->Step(*batch, 1.0 / static_cast<double>(tokens), 0,
@@ -131,7 +132,7 @@ class GpuModel : public BenchModel {
  private:
   RunConfig config_;
   std::unique_ptr<Decoder> decoder_;
-  std::unique_ptr<GpuTraining> training_;
+  std::unique_ptr<GpuTraining> training_;  // null in inference
   ThreadPool& pool_;
 };
 
@@ -157,7 +158,7 @@ class GpuBenchDevice : public BenchDevice {
     return CheckUnfusedQkvOnCuda(model).ok();
   }
 
-  absl::StatusOr<std::unique_ptr<BenchModel>> MakeModel(const RunConfig& config,
+  absl::StatusOr<std::unique_ptr<BenchModel>> MakeModel(const RunConfig& config, DecoderMode mode,
                                                         bool unfused_qkv) override {
     RunConfig whole = config;
     whole.mutable_model()->mutable_attention()->set_unfused_qkv(unfused_qkv);
@@ -166,10 +167,13 @@ class GpuBenchDevice : public BenchDevice {
     options.device = Device::kCuda;
     options.gpu = &gpu_;
     options.launchers = &launchers_;
+    options.mode = mode;
     HW_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, Decoder::Create(whole.model(), options));
     decoder->Initialize(whole.training().seed());
-    HW_ASSIGN_OR_RETURN(std::unique_ptr<GpuTraining> training,
-                        GpuTraining::Create(whole, *decoder, gpu_, launchers_));
+    std::unique_ptr<GpuTraining> training;
+    if (mode == DecoderMode::kTraining) {
+      HW_ASSIGN_OR_RETURN(training, GpuTraining::Create(whole, *decoder, gpu_, launchers_));
+    }
     return std::make_unique<GpuModel>(whole, std::move(decoder), std::move(training), pool_);
   }
 

@@ -61,6 +61,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelSource& source,
                                                      const CommandDevice& device,
                                                      const DecoderUse& use, ThreadPool& pool) {
   DecoderOptions options = DecoderOptionsOf(config.training());
+  options.mode = DecoderMode::kInference;
   device.Choose(&options);
   if (device.on_gpu()) {
     HW_ASSIGN_OR_RETURN(const std::int64_t needed, DecoderMemory(config.model(), options, use));

@@ -1,4 +1,4 @@
-// MakeDecoder: the decoder of a trained model on the device that a command was given.
+// MakeDecoder: a trained model's decoder, for inference, on the device that a command was given.
 //
 //   HW_ASSIGN_OR_RETURN(const CommandDevice device, OpenDevice(flags.device));
 //   HW_ASSIGN_OR_RETURN(const auto decoder,
@@ -27,14 +27,14 @@ struct DecoderUse {
   std::int64_t prompt_tokens = 0;  // given to it at once
 };
 
-// Bytes of a decoder with this use: parameters with their gradients and low-precision copies,
-// activations and cache. Counted on Device::kMeta.
+// Bytes of a decoder with this use: parameters with the gradients and low-precision copies that
+// `options` give them, activations and cache. Counted on Device::kMeta.
 absl::StatusOr<std::int64_t> DecoderMemory(const ModelConfig& model, DecoderOptions options,
                                            const DecoderUse& use);
 
-// With the weights of the source, which is of config.model(). On a GPU kResourceExhausted, with
-// figures and before anything is allocated, if it has less than DecoderMemory(); besides,
-// kInvalidArgument as Decoder::Create, and the errors of loading.
+// In DecoderMode::kInference, with the weights of the source, which is of config.model(). On a GPU
+// kResourceExhausted, with figures and before anything is allocated, if it has less than
+// DecoderMemory(); besides, kInvalidArgument as Decoder::Create, and the errors of loading.
 absl::StatusOr<std::unique_ptr<Decoder>> MakeDecoder(const ModelSource& source,
                                                      const RunConfig& config,
                                                      const CommandDevice& device,

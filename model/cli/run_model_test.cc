@@ -1,5 +1,5 @@
-// A trained model comes to a GPU, here the one on the host, with its weights, within the memory
-// that was said, or not at all.
+// A trained model comes to a GPU, here the one on the host, with its weights, without gradients,
+// within the memory that was said, or not at all.
 #include "model/cli/run_model.h"
 
 #include <cstdint>
@@ -57,11 +57,17 @@ class RunModelTest : public testing::Test {
 
 TEST_F(RunModelTest, AGpuGetsTheWeightsWithinTheMemoryThatIsSaid) {
   constexpr DecoderUse kUse = {.loss_tokens = 60, .cache_tokens = 40, .prompt_tokens = 30};
-  const std::int64_t needed =
-      *DecoderMemory(config_.model(), DecoderOptionsOf(config_.training()), kUse);
+  DecoderOptions options = DecoderOptionsOf(config_.training());
+  const std::int64_t with_gradients = *DecoderMemory(config_.model(), options, kUse);
+  options.mode = DecoderMode::kInference;
+  const std::int64_t needed = *DecoderMemory(config_.model(), options, kUse);
+  std::int64_t weights = 0;
+  for (const Parameter* p : trained_->parameters()) weights += p->value.bytes();
+  EXPECT_EQ(with_gradients - needed, weights);
   const std::int64_t before = *gpu().FreeMemory();
   const auto decoder = MakeDecoder(*source_, config_, on_gpu_, kUse, pool_);
   ASSERT_TRUE(decoder.ok()) << decoder.status();
+  EXPECT_EQ((*decoder)->options().mode, DecoderMode::kInference);
   const std::vector<Tensor> values = *DownloadValues(gpu(), (*decoder)->parameters());
   for (std::size_t i = 0; i < values.size(); ++i) {
     const Parameter& expected = *trained_->parameters()[i];

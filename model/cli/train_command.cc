@@ -289,9 +289,10 @@ absl::Status TrainOnThreads(const Session& session, const ShardedLayout& layout)
   if (!done || session.config.training().sample_tokens() == 0) return absl::OkStatus();
   // Text is written by one rank, of what was saved.
   HW_ASSIGN_OR_RETURN(const ModelSource saved, ModelSource::Open(session.directory));
-  HW_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Decoder> decoder,
-      Decoder::Create(session.config.model(), DecoderOptionsOf(session.config.training())));
+  DecoderOptions options = DecoderOptionsOf(session.config.training());
+  options.mode = DecoderMode::kInference;
+  HW_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
+                      Decoder::Create(session.config.model(), options));
   HW_RETURN_IF_ERROR(saved.LoadWeights(session.config.model(), decoder->parameters()));
   decoder->WeightsChanged(all);
   return PrintSample(*decoder, session.config, all);

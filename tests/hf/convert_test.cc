@@ -284,7 +284,7 @@ TEST_F(ConvertTest, AModelMadeHereBecomesAFamily) {
   for (const QkvPacking packing : {SECTIONED, INTERLEAVED_PER_KV_GROUP}) {
     ModelConfig other = model;
     other.mutable_attention()->set_packing(packing);
-    const auto again = *Decoder::Create(other, {});
+    const auto again = *Decoder::Create(other, {.mode = DecoderMode::kInference});
     ASSERT_TRUE(folder.LoadWeights(other, again->parameters()).ok());
     for (std::size_t i = 0; i < again->parameters().size(); ++i) {
       const bool packed = again->parameters()[i]->name.find("wqkv") != std::string::npos;
