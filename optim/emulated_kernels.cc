@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
@@ -45,8 +46,12 @@ void AdamWStepEmulated(const AdamWHyperparameters& hyper, std::int64_t step, dou
                        absl::Span<float> weight, absl::Span<float> m, absl::Span<float> v,
                        absl::Span<const float> gradient, ThreadPool& pool) {
   const AdamWFactors<float> factors = MakeAdamWFactors<float>(hyper, step, gradient_scale);
+  const AdamWTensors tensors = {weight, m, v, gradient};
+  const absl::StatusOr<AdamWPlan> plan = AdamWPlan::Create({&tensors, 1});
+  HW_CHECK(plan.ok()) << plan.status();
   const emulation::Session session({.os_threads = pool.num_threads()});
-  const absl::Status launched = cuda_emulated::AdamWStep(&factors, weight, m, v, gradient, nullptr);
+  const absl::Status launched =
+      cuda_emulated::AdamWStep(*plan, {.table = plan->table().data(), .factors = &factors});
   HW_CHECK(launched.ok()) << launched;
   HW_CHECK(session.status().ok()) << session.status();
 }

@@ -14,6 +14,7 @@
 #include "core/tensor/row_span.h"
 #include "core/tensor/tensor.h"
 #include "kernels/adamw/adamw.h"
+#include "kernels/adamw/cuda.h"
 #include "kernels/common/float_environment.h"
 #include "kernels/gradient_norm/cuda.h"
 #include "kernels/muon_step/cuda.h"
@@ -52,11 +53,6 @@ absl::StatusOr<std::shared_ptr<std::byte>> UploadTable(Gpu& gpu,
   return std::static_pointer_cast<std::byte>(copy);
 }
 
-// One of AdamW's parameters; the first two share the parameter's storage.
-struct AdamWParameter {
-  Tensor value, gradient, m, v;
-};
-
 struct BalancingParameter {
   Tensor bias, loads;
 };
@@ -67,10 +63,10 @@ struct Parts {
   std::vector<std::string> names;  // of the gradients in the norm, ascending
   std::optional<GradientNormPlan> norm;
   std::optional<MuonStepPlan> muon;
-  std::vector<AdamWParameter> adamw;
+  std::optional<AdamWPlan> adamw;
   std::vector<BalancingParameter> balancing;
   std::vector<NamedTensor> state;  // but for the number of updates
-  std::shared_ptr<std::byte> norm_table, muon_table;
+  std::shared_ptr<std::byte> norm_table, muon_table, adamw_table;
   std::shared_ptr<std::byte> scratch;  // of the norm, then of Muon
   std::shared_ptr<Words> words;
 };
@@ -115,11 +111,9 @@ class GpuOptimizerImpl final : public GpuOptimizer {
                                                           .table = parts_.muon_table.get(),
                                                           .scalars = &words->muon,
                                                           .scratch = parts_.scratch.get()}));
-    for (const AdamWParameter& p : parts_.adamw) {
-      HW_RETURN_IF_ERROR(launchers_.AdamWStep(&words->adamw, Elements<float>(p.value),
-                                              Elements<float>(p.m), Elements<float>(p.v),
-                                              Elements<const float>(p.gradient), gpu_.stream()));
-    }
+    HW_RETURN_IF_ERROR(launchers_.AdamWStep(
+        *parts_.adamw,
+        {.stream = gpu_.stream(), .table = parts_.adamw_table.get(), .factors = &words->adamw}));
     for (const BalancingParameter& p : parts_.balancing) {
       HW_RETURN_IF_ERROR(launchers_.UpdateSelectionBias(
           Elements<const float>(p.loads), static_cast<float>(settings_.balancing_rate),
@@ -129,8 +123,8 @@ class GpuOptimizerImpl final : public GpuOptimizer {
   }
 
   int launches() const override {
-    return parts_.norm->launches() + parts_.muon->launches() +
-           static_cast<int>(parts_.adamw.size() + parts_.balancing.size());
+    return parts_.norm->launches() + parts_.muon->launches() + parts_.adamw->launches() +
+           static_cast<int>(parts_.balancing.size());
   }
 
   absl::StatusOr<StepReport> ReadReport() override {
@@ -278,6 +272,7 @@ absl::StatusOr<std::unique_ptr<GpuOptimizer>> GpuOptimizer::Create(
 
   Parts parts;
   std::vector<const Parameter*> with_gradient;
+  std::vector<AdamWTensors> adamw;
   for (std::size_t i = 0; i < views.size(); ++i) {
     const Parameter& p = *views[i];
     HW_RETURN_IF_ERROR(ValidateTensors(p, Device::kCuda));
@@ -291,14 +286,19 @@ absl::StatusOr<std::unique_ptr<GpuOptimizer>> GpuOptimizer::Create(
     if (assignment.group != OptimizerGroup::kAdamW) continue;
     HW_ASSIGN_OR_RETURN(const Tensor m, ZerosOnGpu(gpu, p.value.shape()));
     HW_ASSIGN_OR_RETURN(const Tensor v, ZerosOnGpu(gpu, p.value.shape()));
-    parts.adamw.push_back({p.value, p.gradient, m, v});
+    adamw.push_back({.weight = Elements<float>(p.value),
+                     .m = Elements<float>(m),
+                     .v = Elements<float>(v),
+                     .gradient = Elements<const float>(p.gradient)});
     parts.state.push_back({AdamWMName(p.name), m});
     parts.state.push_back({AdamWVName(p.name), v});
   }
   HW_RETURN_IF_ERROR(PlanNorm(std::move(with_gradient), parts));
   HW_RETURN_IF_ERROR(PlanMuon(settings, plan, views, gpu, parts));
+  HW_ASSIGN_OR_RETURN(parts.adamw, AdamWPlan::Create(adamw));
   HW_ASSIGN_OR_RETURN(parts.norm_table, UploadTable(gpu, parts.norm->table()));
   HW_ASSIGN_OR_RETURN(parts.muon_table, UploadTable(gpu, parts.muon->table()));
+  HW_ASSIGN_OR_RETURN(parts.adamw_table, UploadTable(gpu, parts.adamw->table()));
   HW_ASSIGN_OR_RETURN(
       const std::shared_ptr<void> scratch,
       gpu.Allocate(std::max(parts.norm->scratch_bytes(), parts.muon->scratch_bytes())));

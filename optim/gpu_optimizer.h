@@ -19,8 +19,8 @@
 //   Prepare      learning rates by the schedule, and AdamW's factors for the update after those
 //                that were not skipped: some 100 bytes
 //   Enqueue      norm, guard and clip factor (kernels/gradient_norm/cuda.h), which go from kernel
-//                to kernel; Muon for all of its parameters at once, AdamW for each of its own, and
-//                each balancing bias. A step with an unusable gradient runs through and writes no
+//                to kernel; Muon for all of its parameters at once, AdamW for all of its own, and each
+//                balancing bias. A step with an unusable gradient runs through and writes no
 //                value and no state.
 //   ReadReport   what the kernels decided: 24 bytes
 //

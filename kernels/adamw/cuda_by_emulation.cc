@@ -3,10 +3,8 @@
 
 namespace headwise::cuda {
 
-absl::Status AdamWStep(const AdamWFactors<float>* factors, absl::Span<float> weight,
-                       absl::Span<float> m, absl::Span<float> v, absl::Span<const float> gradient,
-                       CUstream_st* stream) {
-  return cuda_emulated::AdamWStep(factors, weight, m, v, gradient, stream);
+absl::Status AdamWStep(const AdamWPlan& plan, const AdamWLaunch& launch) {
+  return cuda_emulated::AdamWStep(plan, launch);
 }
 
 }  // namespace headwise::cuda

@@ -1,12 +1,19 @@
-// The CUDA kernel, emulated, has the bits of adamw.h's CPU kernel: on odd sizes, alignments and
-// values, over steps and clip scales, in three thread orders, with every buffer a region.
+// The CUDA kernel, emulated, has the bits of adamw.h's CPU kernel for many parameters in one launch:
+// of odd sizes, alignments and values, over steps and clip scales, in three thread orders, with every
+// buffer a region.
 #include "kernels/common/testing/emulated.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "kernels/adamw/adamw.h"
@@ -17,118 +24,252 @@
 namespace headwise {
 namespace {
 
+using adamw::kBlockElements;
+using adamw::TableEntry;
+
 constexpr AdamWHyperparameters kHyper{
     .learning_rate = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
 
-struct State {
-  State(std::int64_t n, Layout layout)
+template <typename T>
+absl::Span<T> RowOf(RowSpan<T> row) {
+  return {row.data, static_cast<std::size_t>(row.width)};
+}
+
+struct Parameter {
+  Parameter(std::int64_t n, Layout layout)
       : weight(1, n, layout), m(weight), v(weight), gradient(weight) {
-    FillWithSpecials(weight, 1);
-    Fill(m, 2, 0);
-    Fill(v, 3, 0);
-    FillWithSpecials(gradient, 4, 0.01);
+    FillWithSpecials(weight, 4 * n + 1);
+    Fill(m, 4 * n + 2, 0);
+    Fill(v, 4 * n + 3, 0);
+    FillWithSpecials(gradient, 4 * n + 4, 0.01);
   }
-  template <typename T>
-  static absl::Span<T> Span(RowSpan<T> row) {
-    return {row.data, static_cast<std::size_t>(row.width)};
-  }
-  void OnCpu(std::int64_t step, double scale) {
-    ThreadPool pool(1);
-    AdamWStep<float>(kHyper, step, scale, Span(weight.span()), Span(m.span()), Span(v.span()),
-                     Span(gradient.view()), pool);
-  }
-  absl::Status Emulated(std::int64_t step, double scale, const emulation::Options& order,
-                        std::uint32_t skip = 0) {
-    auto factors = MakeAdamWFactors<float>(kHyper, step, scale);
-    factors.skip = skip;
-    emulation::Session session(order);
-    session.AddRegion("factors", &factors, sizeof(factors), emulation::Access::kRead);
-    AddMatrix(session, "weight", weight.span());
-    AddMatrix(session, "m", m.span());
-    AddMatrix(session, "v", v.span());
-    AddMatrix(session, "gradient", gradient.view());
-    return cuda_emulated::AdamWStep(&factors, Span(weight.span()), Span(m.span()), Span(v.span()),
-                                    Span(gradient.view()), nullptr);
+  AdamWTensors tensors() {
+    return {RowOf(weight.span()), RowOf(m.span()), RowOf(v.span()), RowOf(gradient.view())};
   }
 
   TestMatrix<float> weight, m, v, gradient;
 };
 
-void ExpectCpuBits(std::int64_t n, Layout layout, const emulation::Options& order) {
-  State actual(n, layout), expected(n, layout);
+using Parameters = std::vector<Parameter>;
+
+void StepOnCpu(Parameters& parameters, std::int64_t step, double scale) {
+  ThreadPool pool(1);
+  for (Parameter& p : parameters) {
+    const AdamWTensors t = p.tensors();
+    AdamWStep<float>(kHyper, step, scale, t.weight, t.m, t.v, t.gradient, pool);
+  }
+}
+
+AdamWPlan PlanOf(absl::Span<const AdamWTensors> tensors) {
+  absl::StatusOr<AdamWPlan> plan = AdamWPlan::Create(tensors);
+  EXPECT_EQ(plan.status(), absl::OkStatus());
+  return *std::move(plan);
+}
+
+// A launch, which is one whatever there is to step.
+absl::Status StepEmulated(Parameters& parameters, std::int64_t step, double scale,
+                          const emulation::Options& order, std::uint32_t skip = 0) {
+  std::vector<AdamWTensors> tensors;
+  for (Parameter& p : parameters) tensors.push_back(p.tensors());
+  const AdamWPlan plan = PlanOf(tensors);
+  auto factors = MakeAdamWFactors<float>(kHyper, step, scale);
+  factors.skip = skip;
+  emulation::Session session(order);
+  AddArray(session, "table", plan.table());
+  session.AddRegion("factors", &factors, sizeof(factors), emulation::Access::kRead);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    AddArray(session, absl::StrCat("weight", i), tensors[i].weight);
+    AddArray(session, absl::StrCat("m", i), tensors[i].m);
+    AddArray(session, absl::StrCat("v", i), tensors[i].v);
+    AddArray(session, absl::StrCat("gradient", i), tensors[i].gradient);
+  }
+  const absl::Status status =
+      cuda_emulated::AdamWStep(plan, {.table = plan.table().data(), .factors = &factors});
+  EXPECT_EQ(session.launches().size(), plan.launches());
+  EXPECT_LE(plan.launches(), 1);
+  return status;
+}
+
+void ExpectSame(const Parameters& actual, const Parameters& expected) {
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "parameter " << i << " of " << actual[i].weight.width());
+    ExpectSameBits<float>(actual[i].weight.view(), expected[i].weight.view(), "weight");
+    ExpectSameBits<float>(actual[i].m.view(), expected[i].m.view(), "m");
+    ExpectSameBits<float>(actual[i].v.view(), expected[i].v.view(), "v");
+    actual[i].weight.ExpectGapsUntouched();
+    actual[i].m.ExpectGapsUntouched();
+    actual[i].v.ExpectGapsUntouched();
+  }
+}
+
+void ExpectCpuBits(const Parameters& parameters, const emulation::Options& order) {
+  Parameters actual = parameters, expected = parameters;
   for (const std::int64_t step : {1, 2, 3, 1000003}) {
     const double scale = step % 2 == 0 ? 0.37 : 1.0;
-    SCOPED_TRACE(std::to_string(n) + " elements, step " + std::to_string(step));
-    expected.OnCpu(step, scale);
-    ASSERT_EQ(actual.Emulated(step, scale, order), absl::OkStatus());
-    ExpectSameBits<float>(actual.weight.view(), expected.weight.view(), "weight");
-    ExpectSameBits<float>(actual.m.view(), expected.m.view(), "m");
-    ExpectSameBits<float>(actual.v.view(), expected.v.view(), "v");
-    actual.weight.ExpectGapsUntouched();
-    actual.m.ExpectGapsUntouched();
-    actual.v.ExpectGapsUntouched();
+    SCOPED_TRACE(testing::Message() << "step " << step);
+    StepOnCpu(expected, step, scale);
+    ASSERT_EQ(StepEmulated(actual, step, scale, order), absl::OkStatus());
+    ExpectSame(actual, expected);
     if (testing::Test::HasFailure()) return;
   }
 }
 
+// Around vectors and thread blocks, at aligned addresses and others in turns; some without elements,
+// the first and the last among them.
+Parameters ParametersOfManySizes() {
+  std::vector<std::int64_t> sizes(std::begin(kOddSizes), std::end(kOddSizes));
+  for (const std::int64_t blocks : {1, 2}) {
+    for (const std::int64_t more : {-1, 0, 1, 2, 3})
+      sizes.push_back(blocks * kBlockElements + more);
+  }
+  sizes.push_back(0);
+  Parameters parameters;
+  for (const std::int64_t n : sizes) {
+    parameters.emplace_back(n, Layout::kContiguous);
+    parameters.emplace_back(n, Layout::kStrided);
+  }
+  return parameters;
+}
+
 TEST(EmulatedAdamW, HasTheCpusBits) {
-  for (const emulation::Options& order : kThreadOrders) {
-    for (const Layout layout : {Layout::kContiguous, Layout::kStrided}) {
-      for (const std::int64_t n : kOddSizes) ExpectCpuBits(n, layout, order);
-      ExpectCpuBits(4001, layout, order);
-    }
+  const Parameters parameters = ParametersOfManySizes();
+  for (const emulation::Options& order : kThreadOrders) ExpectCpuBits(parameters, order);
+}
+
+TEST(EmulatedAdamW, HasTheCpusBitsForAnyNumberOfParameters) {
+  for (const int count : {0, 1, 2, 3, 5, 130}) {
+    SCOPED_TRACE(count);
+    Parameters parameters;
+    for (int i = 0; i < count; ++i) parameters.emplace_back(1 + i % 3, Layout::kStrided);
+    ExpectCpuBits(parameters, {});
   }
 }
 
 TEST(EmulatedAdamW, ForSanitizersHasTheCpusBits) {
+  Parameters parameters;
   for (const Layout layout : {Layout::kContiguous, Layout::kStrided}) {
-    ExpectCpuBits(301, layout, kThreadOrders[2]);
+    for (const std::int64_t n : {301, 0, 7}) parameters.emplace_back(n, layout);
   }
+  parameters.emplace_back(kBlockElements + 9, Layout::kContiguous);
+  ExpectCpuBits(parameters, kThreadOrders[2]);
 }
 
 TEST(EmulatedAdamW, AStepThatIsSkippedWritesNothing) {
-  for (const std::int64_t n : {1, 63, 1024}) {
-    State actual(n, Layout::kContiguous);
-    const State before = actual;
-    ASSERT_EQ(actual.Emulated(1, 0.5, kThreadOrders[0], /*skip=*/1), absl::OkStatus());
-    ExpectSameBits<float>(actual.weight.view(), before.weight.view(), "weight");
-    ExpectSameBits<float>(actual.m.view(), before.m.view(), "m");
-    ExpectSameBits<float>(actual.v.view(), before.v.view(), "v");
+  Parameters actual;
+  for (const std::int64_t n : {1, 63, 1024}) actual.emplace_back(n, Layout::kContiguous);
+  const Parameters before = actual;
+  ASSERT_EQ(StepEmulated(actual, 1, 0.5, kThreadOrders[0], /*skip=*/1), absl::OkStatus());
+  ExpectSame(actual, before);
+}
+
+// The last elements of a parameter of more than 2^31, whose others nobody has memory for: the grid
+// begins in the midst of it.
+TEST(EmulatedAdamW, AddressesGoBeyond2To31Elements) {
+  constexpr std::int64_t kBlocksBefore = (std::int64_t{1} << 31) / kBlockElements + 3;
+  constexpr std::int64_t kBefore = kBlocksBefore * kBlockElements;
+  for (const Layout layout : {Layout::kContiguous, Layout::kStrided}) {
+    Parameters actual(1, Parameter(kBlockElements + 37, layout)), expected = actual;
+    const AdamWTensors t = actual[0].tensors();
+    const AdamWPlan plan = PlanOf({&t, 1});
+    TableEntry entry;
+    ASSERT_EQ(plan.table().size(), sizeof(entry));
+    std::memcpy(&entry, plan.table().data(), sizeof(entry));
+    constexpr std::uintptr_t kBytesBefore = kBefore * sizeof(float);
+    entry.weight -= kBytesBefore, entry.m -= kBytesBefore;
+    entry.v -= kBytesBefore, entry.gradient -= kBytesBefore;
+    entry.size += kBefore;
+    entry.first_block -= kBlocksBefore;
+    const auto factors = MakeAdamWFactors<float>(kHyper, 1, 1.0);
+    {
+      emulation::Session session;
+      session.AddRegion("table", &entry, sizeof(entry), emulation::Access::kRead);
+      session.AddRegion("factors", &factors, sizeof(factors), emulation::Access::kRead);
+      AddArray(session, "weight", t.weight);
+      AddArray(session, "m", t.m);
+      AddArray(session, "v", t.v);
+      AddArray(session, "gradient", t.gradient);
+      ASSERT_EQ(cuda_emulated::AdamWStep(plan, {.table = reinterpret_cast<const std::byte*>(&entry),
+                                                .factors = &factors}),
+                absl::OkStatus());
+    }
+    StepOnCpu(expected, 1, 1.0);
+    ExpectSame(actual, expected);
   }
 }
 
-// 28 bytes an element, in 16-byte vectors and whole sectors, in one launch.
+// 28 bytes an element, in 16-byte vectors and whole sectors; a parameter at an address that allows no
+// vectors moves as much, one element at a time, and slows no other.
 TEST(EmulatedAdamWTraffic, IsTwentyEightBytesAnElement) {
-  constexpr std::int64_t kCount = 4096;
+  constexpr std::int64_t kCount = kBlockElements + 512, kOther = 640;
+  const auto array = [](SectorRows<float>& rows, std::int64_t from) {
+    return RowOf(rows.span()).subspan(static_cast<std::size_t>(from));
+  };
   SectorRows<float> weight(1, kCount), m(1, kCount), v(1, kCount), gradient(1, kCount);
+  SectorRows<float> weight1(1, kOther + 1), m1(1, kOther), v1(1, kOther), gradient1(1, kOther);
+  const AdamWTensors tensors[] = {
+      {array(weight, 0), array(m, 0), array(v, 0), array(gradient, 0)},
+      {array(weight1, 1), array(m1, 0), array(v1, 0), array(gradient1, 0)}};
+  const AdamWPlan plan = PlanOf(tensors);
   const auto factors = MakeAdamWFactors<float>(kHyper, 1, 1.0);
   emulation::Session session({.count_traffic = true});
+  AddArray(session, "table", plan.table());
   session.AddRegion("factors", &factors, sizeof(factors), emulation::Access::kRead);
-  AddMatrix(session, "weight", weight.span());
-  AddMatrix(session, "m", m.span());
-  AddMatrix(session, "v", v.span());
-  AddMatrix(session, "gradient", gradient.span());
-  ASSERT_EQ(cuda_emulated::AdamWStep(&factors, State::Span(weight.span()), State::Span(m.span()),
-                                     State::Span(v.span()), State::Span(gradient.span()), nullptr),
+  for (int i = 0; i < 2; ++i) {
+    AddArray(session, absl::StrCat("weight", i), tensors[i].weight);
+    AddArray(session, absl::StrCat("m", i), tensors[i].m);
+    AddArray(session, absl::StrCat("v", i), tensors[i].v);
+    AddArray(session, absl::StrCat("gradient", i), tensors[i].gradient);
+  }
+  ASSERT_EQ(cuda_emulated::AdamWStep(plan, {.table = plan.table().data(), .factors = &factors}),
             absl::OkStatus());
   EXPECT_EQ(session.launches().size(), 1);
-  std::int64_t bytes = 0;
-  for (const char* name : {"weight", "m", "v", "gradient"}) {
-    const emulation::Traffic& traffic = session.traffic(name);
-    bytes += traffic.loads + traffic.stores;
-    EXPECT_EQ(traffic.narrowest, 16) << name;
-    EXPECT_EQ(traffic.partly_used_sectors, 0) << name;
+  for (int i = 0; i < 2; ++i) {
+    const auto count = static_cast<std::int64_t>(tensors[i].weight.size());
+    for (const char* name : {"weight", "m", "v", "gradient"}) {
+      SCOPED_TRACE(testing::Message() << name << i);
+      const emulation::Traffic& traffic = session.traffic(absl::StrCat(name, i));
+      EXPECT_EQ(traffic.loads, 4 * count);
+      EXPECT_EQ(traffic.stores, std::string(name) == "gradient" ? 0 : 4 * count);
+      EXPECT_EQ(traffic.narrowest, i == 0 ? 16 : 4);
+      EXPECT_EQ(traffic.partly_used_sectors > 0, i == 1 && name[0] == 'w');
+    }
   }
-  EXPECT_EQ(bytes, 28 * kCount);
 }
 
-TEST(EmulatedAdamWDeathTest, LengthsMustAgree) {
-  State s(8, Layout::kContiguous), other(7, Layout::kContiguous);
-  const auto factors = MakeAdamWFactors<float>(kHyper, 1, 1.0);
-  EXPECT_DEATH(static_cast<void>(cuda_emulated::AdamWStep(
-                   &factors, State::Span(s.weight.span()), State::Span(s.m.span()),
-                   State::Span(s.v.span()), State::Span(other.gradient.view()), nullptr)),
-               "7 vs 8");
+TEST(AdamWPlan, RefusesWhatHasNoMemoryAndWhatNoGridHasBlocksFor) {
+  std::vector<float> x(8);
+  const absl::Span<float> some = absl::MakeSpan(x), missing(nullptr, 8);
+  const auto message = [](absl::Span<const AdamWTensors> tensors) {
+    const absl::Status status = AdamWPlan::Create(tensors).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_EQ(message({{some, some, some, some}, {some, some, missing, some}}),
+            "parameter 1 of AdamW has 8 elements at a null pointer");
+  constexpr std::int64_t kMost =
+      std::int64_t{std::numeric_limits<std::int32_t>::max()} * kBlockElements;
+  const absl::Span<float> most(x.data(), static_cast<std::size_t>(kMost));
+  const AdamWPlan plan = PlanOf({{most, most, most, most}});
+  EXPECT_EQ(plan.blocks(), std::numeric_limits<std::int32_t>::max());
+  const std::string refused = message({{most, most, most, most}, {some, some, some, some}});
+  EXPECT_EQ(
+      refused,
+      "parameter 1 of AdamW has 8 elements: the parameters up to it have more elements than a "
+      "grid has blocks for");
+}
+
+TEST(EmulatedAdamWDeathTest, ProgrammersErrors) {
+  std::vector<float> x(8);
+  const absl::Span<float> eight = absl::MakeSpan(x), seven = eight.subspan(1);
+  const auto create = [](const AdamWTensors& tensors) {
+    static_cast<void>(AdamWPlan::Create({&tensors, 1}));
+  };
+  EXPECT_DEATH(create({eight, seven, eight, eight}), "7 vs 8");
+  EXPECT_DEATH(create({eight, eight, seven, eight}), "7 vs 8");
+  EXPECT_DEATH(create({eight, eight, eight, seven}), "7 vs 8");
+  const AdamWPlan plan = PlanOf({{eight, eight, eight, eight}});
+  EXPECT_DEATH(static_cast<void>(cuda_emulated::AdamWStep(plan, {.table = plan.table().data()})),
+               "factors");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "kernels/common/cuda/block_tree.cuh"
+#include "kernels/common/cuda/find_entry.cuh"
 #include "kernels/common/cuda/fp32.cuh"
 #include "kernels/emulation/cuda_kernel.h"
 #include "kernels/gradient_norm/cuda.h"
@@ -32,26 +33,13 @@ struct Arguments {
   unsigned* unusable;        // [gradients]
 };
 
-// The gradient that a group of rows is of.
-__device__ __forceinline__ const TableEntry* EntryOf(const Arguments& a, std::int64_t group) {
-  std::int64_t begin = 0, end = a.gradients;  // the last whose first group is not beyond it
-  while (end - begin > 1) {
-    const std::int64_t middle = begin + (end - begin) / 2;
-    if (LoadCached(&a.entries[middle].first_group) <= group) {
-      begin = middle;
-    } else {
-      end = middle;
-    }
-  }
-  return a.entries + begin;
-}
-
 __global__ void __launch_bounds__(32 * kRowWarps, 6) RowSquaresKernel(const Arguments a) {
   HW_SHARED(float, tiles, kRowWarps* kGroupRows* kTileStride);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * kRowWarps + warp;
   if (group >= a.groups) return;  // whole warps; the block has no barrier
-  const TableEntry* const entry = EntryOf(a, group);
+  const TableEntry* const entry =
+      FindEntry<&TableEntry::first_group>(a.entries, a.gradients, group);
   const std::int64_t first = (group - LoadCached(&entry->first_group)) * kGroupRows;
   const std::int64_t stride = LoadCached(&entry->stride), width = LoadCached(&entry->width);
   const int rows = static_cast<int>(min(static_cast<long long>(kGroupRows),

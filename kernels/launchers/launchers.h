@@ -8,7 +8,7 @@
 //
 //   const KernelLaunchers& launchers = EmulatedLaunchers();
 //   HW_RETURN_IF_ERROR(launchers.Of<T>().RmsNormForward(op, x, weight, y, stream));
-//   HW_RETURN_IF_ERROR(launchers.AdamWStep(factors, weight, m, v, gradient, stream));
+//   HW_RETURN_IF_ERROR(launchers.AdamWStep(plan, launch));
 //
 // Arguments and errors are those of the families' headers; default arguments must be given. A new
 // launcher is a line in one of the two lists, and a dependency of the tables' targets.

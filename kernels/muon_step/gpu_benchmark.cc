@@ -161,11 +161,18 @@ absl::StatusOr<Json> Measure(const Flags& flags, const Case& c, const char* grad
   const auto span = [&](const DeviceArray<float>& array) {
     return absl::Span<float>(array.data(), static_cast<std::size_t>(elements));
   };
+  std::vector<AdamWTensors> parameters;
   if constexpr (std::is_same_v<G, float>) {
-    contenders.push_back({"adamw", [&](int, CUstream_st* s) {
-                            return cuda::AdamWStep(adamw.data(), span(weight), span(momentum),
-                                                   span(v), gradient.span(), s);
-                          }});
+    parameters.push_back({span(weight), span(momentum), span(v), gradient.span()});
+  }
+  HW_ASSIGN_OR_RETURN(const AdamWPlan adamw_plan, AdamWPlan::Create(parameters));
+  HW_ASSIGN_OR_RETURN(const auto adamw_table, DeviceArray<std::byte>::Of(adamw_plan.table()));
+  if (!parameters.empty()) {
+    contenders.push_back(
+        {"adamw", [&](int, CUstream_st* s) {
+           return cuda::AdamWStep(
+               adamw_plan, {.stream = s, .table = adamw_table.data(), .factors = adamw.data()});
+         }});
   }
   const absl::StatusOr<GpuStandardForm> standard_form = MakeStandardForm(c, stream);
   if (standard_form.ok()) {

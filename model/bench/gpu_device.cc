@@ -16,6 +16,7 @@
 #include "core/base/split_mix.h"
 #include "core/base/status_macros.h"
 #include "kernels/adamw/adamw.h"
+#include "kernels/adamw/cuda.h"
 #include "kernels/common/thread_pool.h"
 #include "kernels/muon_step/cuda.h"
 #include "model/bench/batches.h"
@@ -247,11 +248,22 @@ class GpuBenchDevice : public BenchDevice {
     const Tensor weight = Random({elements}, DType::kF32),
                  gradient = Random({elements}, DType::kF32);
     const Tensor m = Zeros({elements}, DType::kF32), v = Zeros({elements}, DType::kF32);
+    const AdamWTensors tensors = {Span<float>(weight), Span<float>(m), Span<float>(v),
+                                  Span<float>(gradient)};
+    absl::StatusOr<AdamWPlan> made = AdamWPlan::Create({&tensors, 1});
+    Check(made.status());
+    const auto plan = std::make_shared<AdamWPlan>(*std::move(made));
+    const auto bytes = static_cast<std::int64_t>(plan->table().size());
+    const Tensor table = storage_.Empty({bytes}, DType::kU8, Device::kCuda);
+    Check(gpu_.Upload(table.raw_data(), plan->table().data(), bytes));
     const Tensor factors = OnGpu(MakeAdamWFactors<float>({}, 1, 1.0));
     return KernelWork([=, this] {
-      Check(launchers_.AdamWStep(static_cast<const AdamWFactors<float>*>(factors.raw_data()),
-                                 Span<float>(weight), Span<float>(m), Span<float>(v),
-                                 Span<float>(gradient), gpu_.stream()));
+      Check(launchers_.AdamWStep(
+          *plan, {.stream = gpu_.stream(),
+                  .table = static_cast<const std::byte*>(table.raw_data()),
+                  .factors = static_cast<const AdamWFactors<float>*>(factors.raw_data())}));
+      static_cast<void>(weight), static_cast<void>(m), static_cast<void>(v);  // keeps them
+      static_cast<void>(gradient);
     });
   }
 

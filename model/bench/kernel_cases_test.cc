@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/dtype/dtype.h"
 #include "core/tensor/row_span.h"
@@ -118,9 +119,14 @@ TEST(TrafficTest, FormulasAreWhatEmulatedKernelsMove) {
       session.AddRegion(name, values->data(), 256 * 4, emulation::Access::kReadWrite);
     }
     session.AddRegion("factors", factors.data(), sizeof(factors[0]), emulation::Access::kRead);
-    ASSERT_TRUE(cuda_emulated::AdamWStep(factors.data(), absl::MakeSpan(w), absl::MakeSpan(m),
-                                         absl::MakeSpan(v), g, nullptr)
-                    .ok());
+    const AdamWTensors tensors = {absl::MakeSpan(w), absl::MakeSpan(m), absl::MakeSpan(v), g};
+    const absl::StatusOr<AdamWPlan> plan = AdamWPlan::Create({&tensors, 1});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    session.AddRegion("table", plan->table().data(),
+                      static_cast<std::int64_t>(plan->table().size()), emulation::Access::kRead);
+    ASSERT_TRUE(
+        cuda_emulated::AdamWStep(*plan, {.table = plan->table().data(), .factors = factors.data()})
+            .ok());
     for (const auto& [name, values] : all) {
       sum += session.traffic(name).loads + session.traffic(name).stores;
     }

@@ -1,12 +1,15 @@
 #include "tests/gpu/decoder_cases.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/dtype/dtype.h"
 #include "kernels/adamw/adamw.h"
+#include "kernels/adamw/cuda.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/cuda.h"
 #include "kernels/cross_entropy/cross_entropy.h"
@@ -182,20 +185,28 @@ void AddVocabulary(const DecoderShape& s, std::int64_t tokens, std::vector<Decod
                    }});
 }
 
-// On as many elements as so many blocks have.
+// So many parameters of d x n elements in one launch.
 void AddAdamW(std::int64_t blocks, std::int64_t d, std::int64_t n,
               std::vector<DecoderCase>& cases) {
   const std::int64_t elements = blocks * d * n;
-  cases.push_back({"adamw", "step", absl::StrCat(blocks, "x", d, "x", n), 28 * elements, 0,
-                   [=](BenchmarkMemory& memory) -> Enqueue {
-                     const auto weight = Row(memory, elements), m = Row(memory, elements),
-                                v = Row(memory, elements), gradient = Row(memory, elements);
-                     const auto* const factors = memory.Copy(
-                         std::vector<AdamWFactors<float>>{MakeAdamWFactors<float>({}, 1, 0.5)});
-                     return [=](CUstream_st* stream) {
-                       return Kernels().AdamWStep(factors, weight, m, v, gradient, stream);
-                     };
-                   }});
+  cases.push_back(
+      {"adamw", "step", absl::StrCat(blocks, "x", d, "x", n), 28 * elements, 0,
+       [=](BenchmarkMemory& memory) -> Enqueue {
+         std::vector<AdamWTensors> parameters;
+         for (std::int64_t i = 0; i < blocks; ++i) {
+           parameters.push_back(
+               {Row(memory, d * n), Row(memory, d * n), Row(memory, d * n), Row(memory, d * n)});
+         }
+         const absl::StatusOr<AdamWPlan> plan = AdamWPlan::Create(parameters);
+         if (!plan.ok()) return [=](CUstream_st*) { return plan.status(); };
+         const auto* const table =
+             memory.Copy(std::vector<std::byte>(plan->table().begin(), plan->table().end()));
+         const auto* const factors =
+             memory.Copy(std::vector<AdamWFactors<float>>{MakeAdamWFactors<float>({}, 1, 0.5)});
+         return [=, plan = *plan](CUstream_st* stream) {
+           return Kernels().AdamWStep(plan, {.stream = stream, .table = table, .factors = factors});
+         };
+       }});
 }
 
 void AddAttention(const DecoderShape& s, std::int64_t tokens, std::int64_t window,

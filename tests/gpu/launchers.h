@@ -2,7 +2,7 @@
 // kernels that nvcc compiled, or :emulated_launchers.
 //
 //   HW_RETURN_IF_ERROR(Kernels<BFloat16>().RmsNormForward(op, x, weight, y, stream));
-//   HW_RETURN_IF_ERROR(Kernels().AdamWStep(factors, weight, m, v, gradient, stream));
+//   HW_RETURN_IF_ERROR(Kernels().AdamWStep(plan, launch));
 #ifndef HEADWISE_TESTS_GPU_LAUNCHERS_H_
 #define HEADWISE_TESTS_GPU_LAUNCHERS_H_
 
