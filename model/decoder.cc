@@ -428,7 +428,7 @@ Tensor DecoderImpl::Extend(KvCache& cache, absl::Span<const std::vector<std::int
   const std::vector<std::int64_t> active = ActiveRows(cache, tokens);
   const Shape shape = {cache.rows(), config_.vocab_size()};
   if (options_.device != Device::kCuda) {
-    const Tensor logits = Tensor::Zeros(shape, DType::kF32, options_.device);
+    Tensor logits = Tensor::Zeros(shape, DType::kF32, options_.device);
     if (!active.empty()) RunExtend(Context(&pool), cache, tokens, active, logits);
     return logits;
   }

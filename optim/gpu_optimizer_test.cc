@@ -129,13 +129,13 @@ void Upload(Gpu& gpu, const Tensor& host, const Tensor& device) {
   ASSERT_EQ(gpu.Upload(device.raw_data(), host.raw_data(), host.bytes()), absl::OkStatus());
 }
 Tensor ToGpu(Gpu& gpu, const Tensor& host) {
-  const Tensor copy =
+  Tensor copy =
       Tensor::FromStorage(*gpu.Allocate(host.bytes()), host.shape(), host.dtype(), Device::kCuda);
   Upload(gpu, host, copy);
   return copy;
 }
 Tensor ToHost(Gpu& gpu, const Tensor& device) {
-  const Tensor copy = Tensor::Empty(device.shape(), device.dtype(), Device::kCpu);
+  Tensor copy = Tensor::Empty(device.shape(), device.dtype(), Device::kCpu);
   EXPECT_EQ(gpu.Download(copy.raw_data(), device.raw_data(), copy.bytes()), absl::OkStatus());
   return copy;
 }
@@ -308,7 +308,7 @@ TEST(GpuOptimizer, GoesOnFromStateThatWasLoaded) {
 TEST(GpuOptimizer, LoadNamesTheTensorThatDoesNotFit) {
   Twins twins(TestConfig());
   const std::vector<NamedTensor> state = *twins.optimizer().State();
-  const auto message = [&](std::vector<NamedTensor> with) {
+  const auto message = [&](const std::vector<NamedTensor>& with) {
     const absl::Status status = twins.optimizer().Load(with);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());

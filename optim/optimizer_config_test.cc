@@ -57,7 +57,7 @@ TEST(OptimizerConfig, ComputeMode) {
 }
 
 TEST(OptimizerConfig, Coefficients) {
-  const auto custom = [](std::vector<double> values, std::vector<int> restarts) {
+  const auto custom = [](const std::vector<double>& values, const std::vector<int>& restarts) {
     return [=](OptimizerConfig& c) {
       MuonConfig& muon = *c.mutable_muon();
       muon.set_coefficients(CUSTOM);

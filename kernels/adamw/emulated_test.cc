@@ -83,7 +83,7 @@ absl::Status StepEmulated(Parameters& parameters, std::int64_t step, double scal
     AddArray(session, absl::StrCat("v", i), tensors[i].v);
     AddArray(session, absl::StrCat("gradient", i), tensors[i].gradient);
   }
-  const absl::Status status =
+  absl::Status status =
       cuda_emulated::AdamWStep(plan, {.table = plan.table().data(), .factors = &factors});
   EXPECT_EQ(session.launches().size(), plan.launches());
   EXPECT_LE(plan.launches(), 1);

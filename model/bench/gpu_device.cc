@@ -188,7 +188,7 @@ class GpuBenchDevice : public BenchDevice {
   }
 
   Tensor Random(Shape shape, DType dtype) override {
-    const Tensor tensor = storage_.Empty(std::move(shape), dtype, Device::kCuda);
+    Tensor tensor = storage_.Empty(std::move(shape), dtype, Device::kCuda);
     const std::int64_t size = SizeOf(dtype), drawn = std::min(tensor.size(), kDrawn);
     const Tensor host = Tensor::Empty({drawn}, dtype, Device::kCpu);
     std::uint64_t seed = ++seed_;
@@ -210,13 +210,13 @@ class GpuBenchDevice : public BenchDevice {
   }
 
   Tensor Zeros(Shape shape, DType dtype) override {
-    const Tensor tensor = storage_.Empty(std::move(shape), dtype, Device::kCuda);
+    Tensor tensor = storage_.Empty(std::move(shape), dtype, Device::kCuda);
     Check(gpu_.Fill(tensor.raw_data(), 0, tensor.bytes()));
     return tensor;
   }
 
   Tensor ToDevice(const Tensor& host) override {
-    const Tensor tensor = storage_.Empty(host.shape(), host.dtype(), Device::kCuda);
+    Tensor tensor = storage_.Empty(host.shape(), host.dtype(), Device::kCuda);
     Check(Upload(gpu_, host, tensor));
     return tensor;
   }
@@ -319,7 +319,7 @@ class GpuBenchDevice : public BenchDevice {
   // One value, by its bytes.
   template <typename T>
   Tensor OnGpu(const T& value) {
-    const Tensor tensor = storage_.Empty({sizeof(T)}, DType::kU8, Device::kCuda);
+    Tensor tensor = storage_.Empty({sizeof(T)}, DType::kU8, Device::kCuda);
     Check(gpu_.Upload(tensor.raw_data(), &value, sizeof(T)));
     return tensor;
   }

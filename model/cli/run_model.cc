@@ -19,6 +19,7 @@ namespace {
 absl::Status LoadOnGpu(const ModelSource& source, const ModelConfig& model, Gpu& gpu,
                        const std::vector<Parameter*>& parameters) {
   std::vector<Parameter> on_host;
+  on_host.reserve(parameters.size());
   for (const Parameter* p : parameters) {
     on_host.push_back({.name = p->name,
                        .role = p->role,
@@ -26,9 +27,11 @@ absl::Status LoadOnGpu(const ModelSource& source, const ModelConfig& model, Gpu&
                        .head_blocks = p->head_blocks});
   }
   std::vector<Parameter*> pointers;
+  pointers.reserve(on_host.size());
   for (Parameter& parameter : on_host) pointers.push_back(&parameter);
   HW_RETURN_IF_ERROR(source.LoadWeights(model, pointers));
   std::vector<Tensor> values;
+  values.reserve(on_host.size());
   for (const Parameter& parameter : on_host) values.push_back(parameter.value);
   return UploadValues(gpu, values, parameters);
 }
