@@ -29,6 +29,8 @@ refuses "'Clear' fits no kernel" --no-spills=Clear "${reports[@]}"
 refuses "\.ptx:[0-9]+: rsqrt\.approx\.f32: not an operation" "${ptx[@]}"
 refuses "\.ptx:[0-9]+: mul\.f32: not an operation" "${ptx[@]}"
 refuses "Clean has no mma\.sync" --instruction='^Clean$=mma.sync' "${ptx[@]}"
+refuses "Clean has no mma\.sync\|ex2\.approx\.f32" --instruction='^Clean$=mma.sync|ex2.approx.f32' "${ptx[@]}"
 refuses "'Clear' fits no kernel" --instruction='Clear=mma.sync' "${ptx[@]}"
 "$check" --instruction='^Approximate$=rsqrt.approx.f32' "${ptx[@]}" 2>&1 | grep -q "has no" && fail "did not find an instruction"
+"$check" --instruction='^Approximate$=mma.sync|rsqrt.approx.f32' "${ptx[@]}" 2>&1 | grep -q "has no" && fail "did not find one of two instructions"
 refuses "no kernel in these files" /dev/null
