@@ -17,7 +17,7 @@
 // pairs. The sum reads each loss once.
 //
 // On sm_90a, the largest of fp32 and bf16 gradients: CrossEntropyKernel 32 registers, with a cap
-// 40; TransformLogits (MapRowsKernel) 25; SumLossesKernel 28 and 128 bytes of static shared memory;
+// 38; TransformLogits (MapRowsKernel) 25; SumLossesKernel 28 and 128 bytes of static shared memory;
 // no other shared memory, no spills. No CUDA header is included here.
 #ifndef HEADWISE_KERNELS_CROSS_ENTROPY_CUDA_H_
 #define HEADWISE_KERNELS_CROSS_ENTROPY_CUDA_H_

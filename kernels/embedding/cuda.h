@@ -18,7 +18,7 @@
 // addresses and strides are multiples of 16 bytes, fp32 moves in 16-byte vectors.
 //
 // On sm_90a: EmbeddingOrderKernel 26 registers and 1 KiB of static shared memory,
-// EmbeddingStartsKernel 20, the lookup (MapRowsKernel) 30, the sums (MapRowsKernel) 36; no spills.
+// EmbeddingStartsKernel 20, the lookup (MapRowsKernel) 30, the sums (MapRowsKernel) 38; no spills.
 // No CUDA header is included here.
 #ifndef HEADWISE_KERNELS_EMBEDDING_CUDA_H_
 #define HEADWISE_KERNELS_EMBEDDING_CUDA_H_

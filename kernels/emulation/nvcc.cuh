@@ -42,6 +42,13 @@ struct WordOf<16> {
 template <typename T>
 using Word = typename WordOf<sizeof(T)>::Type;
 
+// The same, of one integer. A copied uint4 nvcc takes apart into stores of its members, which it
+// joins again in some kernels only; of an integer it makes one store.
+template <typename T>
+using StoredWord =
+    std::conditional_t<sizeof(T) == 16, unsigned __int128,
+                       std::conditional_t<sizeof(T) == 8, unsigned long long, Word<T>>>;
+
 // By value: of a reference to memory nvcc makes a copy byte by byte.
 template <typename To, typename From>
 __device__ __forceinline__ To BitCast(From from) {
@@ -65,7 +72,8 @@ __device__ __forceinline__ T LoadGlobal(const T* p) {
 }
 template <typename T>
 __device__ __forceinline__ void StoreGlobal(T* p, const std::type_identity_t<T>& value) {
-  *internal::AsWord(p) = internal::BitCast<internal::Word<T>>(value);
+  using Stored = internal::StoredWord<T>;
+  *reinterpret_cast<Stored*>(p) = internal::BitCast<Stored>(value);
 }
 template <typename T>
 __device__ __forceinline__ T LoadStreaming(const T* p) {

@@ -23,9 +23,9 @@
 // expert and 64 columns; products are serial chains, so on fp32 units, not on tensor cores.
 //
 // On sm_90a, the larger of fp32 and bf16 storage: GroupedRowsKernel 79 registers and GroupedWeight-
-// Kernel 80, each with 8.5 KiB of static shared memory; GroupedBiasKernel 68, RouterForwardKernel 48
+// Kernel 77, each with 8.5 KiB of static shared memory; GroupedBiasKernel 68, RouterForwardKernel 48
 // and RouterBackwardKernel 54 (dynamic: 16 bytes an expert and 32 a choice), GroupRankKernel 31 (4
-// KiB), GroupScanKernel 39, CombineBackwardKernel 40, dispatch and sums (MapRowsKernel) 42,
+// KiB), GroupScanKernel 39, CombineBackwardKernel 40, dispatch (MapRowsKernel) 62, sums 38,
 // BalancingGradientKernel 32 (dynamic: 20 bytes an expert), others at most 32; no kernel spills.
 // No CUDA header is included here.
 #ifndef HEADWISE_KERNELS_MOE_CUDA_H_

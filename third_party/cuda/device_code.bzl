@@ -21,7 +21,8 @@ def device_code_test(name, library, size = "small", no_spills = [], instructions
       size: of the test.
       no_spills: regular expressions; a kernel whose name with template arguments one of them is found in must use no local
         memory on any GPU that --//third_party/cuda:archs lists. One that fits no kernel fails the test.
-      instructions: REGEX=OPCODE: the kernels that the regular expression fits have the instruction in their PTX.
+      instructions: REGEX=OPCODE: the kernels that the regular expression fits have the instruction in their PTX; of
+        REGEX=OPCODE|OPCODE, one of them.
       tags: of the test, besides `cuda`.
     """
     groups = []

@@ -3,7 +3,7 @@
 
 * PTX: no approximate instruction (.approx, .full), none that flushes subnormals (.ftz), and no addition or multiplication without a
   rounding (.rn), which ptxas may contract to an fma: the numerics contract has none.
-* PTX: kernels that --instruction names have an instruction.
+* PTX: kernels that --instruction names have an instruction, or one of several, A|B.
 * ptxas reports: kernels that --no-spills names use no local memory: no stack frame, no spill store, no spill load.
 
     device_code.py [--no-spills REGEX]... [--instruction REGEX=OPCODE]... FILE...
@@ -145,14 +145,14 @@ def check_no_spills(kernels, patterns):
 
 
 def check_instructions(ptx, wanted):
-    """What is wrong with the kernels of `ptx`, {file: {name: opcodes}}, that `wanted`, REGEX=OPCODE, names."""
+    """What is wrong with the kernels of `ptx`, {file: {name: opcodes}}, that `wanted`, REGEX=OPCODE or REGEX=OPCODE|OPCODE, names."""
     problems = []
     for want in wanted:
         pattern, opcode = want.rsplit("=", 1)
         named = [(path, name, opcodes) for path, kernels in ptx.items() for name, opcodes in kernels.items() if re.search(pattern, name)]
         if not named:
             problems.append(f"--instruction '{pattern}' fits no kernel")
-        problems += [f"{path}: {name} has no {opcode}" for path, name, opcodes in named if opcode not in opcodes]
+        problems += [f"{path}: {name} has no {opcode}" for path, name, opcodes in named if opcodes.isdisjoint(opcode.split("|"))]
     return problems
 
 
