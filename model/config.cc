@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "google/protobuf/util/message_differencer.h"
 #include "model/field_checks.h"
 
 namespace headwise {
@@ -13,6 +14,13 @@ namespace {
 constexpr std::int64_t kMaxHeadDim = 512;  // of the canonical reduction over a head
 constexpr std::int64_t kMaxLayersOrHeads = 65536;
 constexpr std::int64_t kMaxExperts = 65536;
+
+// Whether experts are asked for. A `moe` that says nothing, as it is printed of a model without
+// them, is as good as none; one with a forgotten num_experts is a mistake.
+bool AsksForExperts(const FfnConfig& ffn) {
+  return ffn.has_moe() && !google::protobuf::util::MessageDifferencer::Equivalent(
+                              ffn.moe(), MoeConfig::default_instance());
+}
 
 // Fills in YaRN's defaults.
 RopeScaling WithDefaults(RopeScaling s) {
@@ -162,7 +170,8 @@ void CheckExperts(const ModelConfig& config, FieldChecks& checks) {
 
 void CheckFfn(const ModelConfig& config, FieldChecks& checks) {
   const FfnConfig& ffn = config.ffn();
-  const bool only_experts = ffn.has_moe() && ffn.moe().dense_layers() == 0;
+  const bool experts = AsksForExperts(ffn);
+  const bool only_experts = experts && ffn.moe().dense_layers() == 0;
   if (only_experts && ffn.hidden_dim() != 0) {
     checks.Fail("ffn.hidden_dim", absl::StrCat(ffn.hidden_dim(),
                                                " has no use where every layer has experts: their "
@@ -178,7 +187,7 @@ void CheckFfn(const ModelConfig& config, FieldChecks& checks) {
     checks.Fail(ffn.activation_alpha() != 0 ? "ffn.activation_alpha" : "ffn.activation_limit",
                 "has no use without activation: CLAMPED_SWIGLU");
   }
-  if (ffn.has_moe()) CheckExperts(config, checks);
+  if (experts) CheckExperts(config, checks);
 }
 
 }  // namespace
@@ -220,7 +229,9 @@ ModelConfig ResolveModelConfig(ModelConfig config) {
     if (ffn.activation_alpha() == 0) ffn.set_activation_alpha(1.702);
     if (ffn.activation_limit() == 0) ffn.set_activation_limit(7);
   }
-  if (ffn.has_moe()) {
+  if (!AsksForExperts(ffn)) {
+    ffn.clear_moe();
+  } else {
     MoeConfig& moe = *ffn.mutable_moe();
     if (moe.scaling_factor() == 0) moe.set_scaling_factor(1);
     if (moe.router_multiplier() == 0) moe.set_router_multiplier(1);
@@ -252,7 +263,7 @@ std::int64_t LayerWindow(const ModelConfig& config, std::int64_t layer) {
 
 bool LayerHasExperts(const ModelConfig& config, std::int64_t layer) {
   HW_CHECK(layer >= 0 && layer < config.num_layers()) << "layer " << layer;
-  return config.ffn().has_moe() && layer >= config.ffn().moe().dense_layers();
+  return config.ffn().moe().num_experts() > 0 && layer >= config.ffn().moe().dense_layers();
 }
 
 absl::StatusOr<PackedQkv> QkvLayout(const AttentionConfig& config) {

@@ -29,7 +29,8 @@ absl::Status ValidateModelConfig(const ModelConfig& config);
 
 // Fills in every field whose zero means a default: rotary_dim (head_dim), query_scale (1),
 // logit_multiplier (1), head_std (dim^-1/2), window_pattern ([0]), alpha and limit of
-// CLAMPED_SWIGLU, experts' scaling_factor (1), YaRN's betas and attention_factor. Idempotent.
+// CLAMPED_SWIGLU, experts' scaling_factor (1), YaRN's betas and attention_factor. Leaves out an
+// ffn.moe of zeros only, so that has_moe() says whether there are experts. Idempotent.
 ModelConfig ResolveModelConfig(ModelConfig config);
 
 // Layers counted from the last: every nope_every-th has no rotation, the last one among them.

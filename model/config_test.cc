@@ -58,6 +58,12 @@ TEST(ConfigTest, NamesTheFirstWrongFieldItsValueAndWhatItMustBe) {
        "model.attention.packing: 9 is not a QkvPacking"},
       {[](ModelConfig& c) { c.mutable_ffn()->set_hidden_dim(0); },
        "model.ffn.hidden_dim: 0 is out of range; it must be from 1 to 2147483648"},
+      // Experts are wanted, but not how many.
+      {[](ModelConfig& c) {
+         c.mutable_ffn()->set_hidden_dim(0);
+         c.mutable_ffn()->mutable_moe()->set_expert_dim(8);
+       },
+       "model.ffn.moe.num_experts: 0 is out of range; it must be from 1 to 2147483648"},
       {[](ModelConfig& c) { c.mutable_ffn_norm()->set_epsilon(-1e-5); },
        "model.ffn_norm.epsilon: -1e-05 must be > 0 and < 1, e.g. 1e-5"},
       {[](ModelConfig& c) { c.mutable_final_norm()->set_epsilon(1e-60); },

@@ -27,7 +27,7 @@ absl::Status CheckCudaKernels(const ModelConfig& config, const DecoderOptions& o
         absl::StrCat("attention.head_dim: found ", config.attention().head_dim(),
                      ", expected at most ", kMostCudaHeadDim, " with CUDA kernels"));
   }
-  if (config.ffn().has_moe() && config.ffn().moe().num_experts() > kMostCudaExperts) {
+  if (config.ffn().moe().num_experts() > kMostCudaExperts) {
     return absl::InvalidArgumentError(
         absl::StrCat("ffn.moe.num_experts: found ", config.ffn().moe().num_experts(),
                      ", expected at most ", kMostCudaExperts, " with CUDA kernels"));

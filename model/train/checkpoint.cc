@@ -191,7 +191,12 @@ absl::Status SaveCheckpoint(const std::string& run_directory, CheckpointState st
   return absl::OkStatus();
 }
 
-absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& directory) {
+namespace {
+
+// What a checkpoint is opened for, which is what must be whole of it.
+enum class Use { kResume, kWeights };
+
+absl::StatusOr<FoundCheckpoint> Open(const std::string& directory, Use use) {
   const std::string path = absl::StrCat(directory, "/", kState);
   HW_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   FoundCheckpoint found{.directory = directory};
@@ -215,11 +220,12 @@ absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& directory) {
   }
   std::map<std::string, bool> listed;
   for (const CheckpointFile& file : found.state.files()) {
-    HW_RETURN_IF_ERROR(CheckFile(directory, file));
     listed[file.name()] = true;
+    if (use == Use::kWeights && file.name() == kOptimizer) continue;
+    HW_RETURN_IF_ERROR(CheckFile(directory, file));
   }
   std::vector<std::string> wanted = {kWeights};
-  if (!found.state.weights_only()) wanted.push_back(kOptimizer);
+  if (use == Use::kResume && !found.state.weights_only()) wanted.push_back(kOptimizer);
   for (const std::string& name : wanted) {
     if (!listed.count(name))
       return Corrupt(path, absl::StrCat("expected an entry for ", name, ", found none"));
@@ -227,11 +233,11 @@ absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& directory) {
   return found;
 }
 
-absl::StatusOr<std::optional<FoundCheckpoint>> FindCheckpoint(const std::string& run_directory) {
+absl::StatusOr<std::optional<FoundCheckpoint>> Find(const std::string& run_directory, Use use) {
   const auto steps = ListSteps(run_directory);
   std::vector<std::string> rejected;
   for (const auto& [step, directory] : steps) {
-    absl::StatusOr<FoundCheckpoint> found = OpenCheckpoint(directory);
+    absl::StatusOr<FoundCheckpoint> found = Open(directory, use);
     if (found.ok()) {
       found->rejected = std::move(rejected);
       return std::optional<FoundCheckpoint>(*std::move(found));
@@ -245,10 +251,20 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindCheckpoint(const std::string&
                                           "; try another --run directory"));
 }
 
+}  // namespace
+
+absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& directory) {
+  return Open(directory, Use::kResume);
+}
+
+absl::StatusOr<std::optional<FoundCheckpoint>> FindCheckpoint(const std::string& run_directory) {
+  return Find(run_directory, Use::kResume);
+}
+
 absl::StatusOr<FoundCheckpoint> OpenRunOrCheckpoint(const std::string& path) {
   std::error_code error;
-  if (fs::exists(absl::StrCat(path, "/", kState), error)) return OpenCheckpoint(path);
-  HW_ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> found, FindCheckpoint(path));
+  if (fs::exists(absl::StrCat(path, "/", kState), error)) return Open(path, Use::kWeights);
+  HW_ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> found, Find(path, Use::kWeights));
   if (found.has_value()) return *std::move(found);
   return absl::NotFoundError(
       absl::StrCat(path, ": expected a run directory with step-N in it, or one checkpoint, found ",

@@ -4,6 +4,18 @@
 // A checkpoint is written beside its place, synced, and renamed into it: after a crash at any
 // moment the newest complete one is found, and a broken one is never chosen. Tensors are stored
 // under their logical names in their logical shapes.
+//
+// To run a trained model (model/decoder.h, model/kv_cache.h):
+//
+//   HW_ASSIGN_OR_RETURN(const FoundCheckpoint found, OpenRunOrCheckpoint("runs/muse_demo"));
+//   const DecoderOptions options = {.compute = DType::kBF16, .mode = DecoderMode::kInference};
+//   HW_ASSIGN_OR_RETURN(const auto decoder,
+//                       Decoder::Create(found.state.config().model(), options));
+//   HW_RETURN_IF_ERROR(LoadWeights(found, decoder->parameters()));
+//   decoder->WeightsChanged(pool);
+//   HW_ASSIGN_OR_RETURN(const auto cache, decoder->NewCache(/*rows=*/1, /*max_tokens=*/256));
+//   const std::vector<std::vector<std::int32_t>> prompt = {{116, 104, 101, 32}};
+//   const Tensor logits = decoder->Extend(*cache, prompt, pool);  // [1, V], of the next token
 #ifndef HEADWISE_MODEL_TRAIN_CHECKPOINT_H_
 #define HEADWISE_MODEL_TRAIN_CHECKPOINT_H_
 
@@ -24,7 +36,7 @@ namespace headwise {
 
 inline constexpr std::int64_t kCheckpointFormatVersion = 1;
 
-// A checkpoint on disk that passed every check.
+// A checkpoint on disk that passed every check, of its weights at least.
 struct FoundCheckpoint {
   std::string directory;  // "runs/demo/step-400"
   CheckpointState state = {};
@@ -49,10 +61,11 @@ absl::Status CommitWeights(AtomicDirectory& directory, const RunConfig& config,
 // every one is broken.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindCheckpoint(const std::string& run_directory);
 
-// Reads and checks the one checkpoint at `directory`.
+// Reads and checks the one checkpoint at `directory`, likewise.
 absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& directory);
 
-// `path` as a checkpoint, or the newest whole one of a run directory. kNotFound if it is neither.
+// For its weights: `path` as a checkpoint, or the newest of a run directory whose files are whole,
+// but for the optimizer's, which may be broken or missing. kNotFound if it is neither.
 absl::StatusOr<FoundCheckpoint> OpenRunOrCheckpoint(const std::string& path);
 
 // Fills the parameters' values. kDataLoss names the first tensor that is missing, unknown or of

@@ -125,6 +125,33 @@ TEST_F(Checkpoint, ABrokenOneIsNeverChosen) {
   });
 }
 
+TEST_F(Checkpoint, ForItsWeightsOneNeedsNoOptimizerState) {
+  ASSERT_TRUE(Save(run_, 1, 10).ok());
+  ASSERT_TRUE(Save(run_, 2, 20).ok());
+  const std::string optimizer = run_ + "/step-2/optimizer.safetensors";
+  fs::resize_file(optimizer, fs::file_size(optimizer) - 1);
+  const auto weight = [](const std::string& path) {
+    const absl::StatusOr<FoundCheckpoint> found = OpenRunOrCheckpoint(path);
+    if (!found.ok()) return std::string(found.status().message());
+    EXPECT_TRUE(found->rejected.empty());
+    State state(-1);
+    EXPECT_TRUE(LoadWeights(*found, state.parameters()).ok());
+    return absl::StrCat(state.a.value.data<float>()[0]);
+  };
+  EXPECT_EQ(weight(run_), "20");
+  fs::remove(optimizer);
+  EXPECT_EQ(weight(run_), "20");
+  EXPECT_EQ(weight(run_ + "/step-2"), "20");
+  fs::remove(run_ + "/step-2/model.safetensors");
+  EXPECT_THAT(weight(run_ + "/step-2"), HasSubstr("model.safetensors: expected a file of"));
+  // A run that goes on needs both.
+  fs::remove(run_ + "/step-1/optimizer.safetensors");
+  EXPECT_EQ(OpenRunOrCheckpoint(run_)->rejected.size(), 1u);
+  EXPECT_THAT(std::string(OpenCheckpoint(run_ + "/step-1").status().message()),
+              HasSubstr("step-1/optimizer.safetensors: expected a file of"));
+  EXPECT_EQ(FindCheckpoint(run_).status().code(), absl::StatusCode::kDataLoss);
+}
+
 TEST_F(Checkpoint, WhenEveryOneIsBrokenTheErrorSaysSo) {
   ASSERT_TRUE(Save(run_, 1, 10).ok());
   fs::remove(run_ + "/step-1/model.safetensors");

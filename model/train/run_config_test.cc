@@ -1,7 +1,11 @@
 #include "model/train/run_config.h"
 
+#include <cstdint>
+
+#include "core/proto/message_fields.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/config.h"
 #include "model/presets/presets.h"
 
 namespace headwise {
@@ -88,6 +92,25 @@ TEST(SetSteps, ScalesTheScheduleAndStaysValid) {
 
 TEST(ResolveRunConfig, IsIdempotent) {
   EXPECT_EQ(ResolveRunConfig(Valid()).SerializeAsString(), Valid().SerializeAsString());
+}
+
+// What `muse train --print-config` prints, `--config` reads: groups that are printed with zeros
+// only, as `moe` of a model without experts, mean what their absence does.
+TEST(ResolveRunConfig, WhatIsPrintedOfAPresetIsReadBack) {
+  for (const Preset& preset : ListPresets()) {
+    const RunConfig config = ResolveRunConfig(*LoadPreset(preset.name));
+    RunConfig read;
+    ASSERT_TRUE(ParseTextProto(preset.name, PrintAllFields(config), &read).ok());
+    EXPECT_TRUE(ValidateRunConfig(read).ok()) << preset.name << ": " << ValidateRunConfig(read);
+    const RunConfig resolved = ResolveRunConfig(read);
+    EXPECT_TRUE(ValidateRunConfig(resolved).ok()) << preset.name;
+    EXPECT_EQ(FieldValues(resolved), FieldValues(config)) << preset.name;
+    EXPECT_EQ(resolved.model().ffn().has_moe(), config.model().ffn().has_moe()) << preset.name;
+    for (std::int64_t l = 0; l < config.model().num_layers(); ++l) {
+      EXPECT_EQ(LayerHasExperts(read.model(), l), LayerHasExperts(config.model(), l))
+          << preset.name << ", layer " << l;
+    }
+  }
 }
 
 }  // namespace
