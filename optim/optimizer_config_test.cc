@@ -52,8 +52,8 @@ TEST(OptimizerConfig, ComputeMode) {
             "optimizer.muon.compute_mode must be one of CONTRACT_FP32, TENSOR_CORE, found 2");
   EXPECT_EQ(Error([](OptimizerConfig& c) { c.mutable_muon()->set_compute_mode(TENSOR_CORE); }),
             "optimizer.muon.compute_mode must be CONTRACT_FP32 on the CPU, found TENSOR_CORE; try "
-            "--set optimizer.muon.compute_mode=CONTRACT_FP32, with which a checkpoint goes on too, "
-            "or --device cuda");
+            "a GPU or its emulation (--device cuda or cuda-emulated), or CONTRACT_FP32 (--set "
+            "optimizer.muon.compute_mode=CONTRACT_FP32), with which a run's checkpoints go on");
 }
 
 TEST(OptimizerConfig, Coefficients) {

@@ -324,8 +324,9 @@ TEST(OptimizerOnRanks, TensorCoresAreRefused) {
   EXPECT_TRUE(absl::StrContains(
       status.message(),
       "optimizer.muon.compute_mode must be CONTRACT_FP32 on several ranks, found TENSOR_CORE; try "
-      "--set optimizer.muon.compute_mode=CONTRACT_FP32, with which a checkpoint goes on too, or "
-      "--device cuda without --mesh"))
+      "one rank (no --mesh) on a GPU or its emulation (--device cuda or cuda-emulated), or "
+      "CONTRACT_FP32 (--set optimizer.muon.compute_mode=CONTRACT_FP32), with which a run's "
+      "checkpoints go on"))
       << status;
 }
 

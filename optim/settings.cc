@@ -188,10 +188,10 @@ absl::Status CheckComputeMode(const OptimizerConfig& config, bool tensor_cores,
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "optimizer.muon.compute_mode must be CONTRACT_FP32 on ",
-      ranks > 1 ? "several ranks" : "the CPU",
-      ", found TENSOR_CORE; try --set optimizer.muon.compute_mode=CONTRACT_FP32, with which a "
-      "checkpoint goes on too, or --device cuda",
-      ranks > 1 ? " without --mesh" : ""));
+      ranks > 1 ? "several ranks" : "the CPU", ", found TENSOR_CORE; try ",
+      ranks > 1 ? "one rank (no --mesh) on " : "",
+      "a GPU or its emulation (--device cuda or cuda-emulated), or CONTRACT_FP32 (--set "
+      "optimizer.muon.compute_mode=CONTRACT_FP32), with which a run's checkpoints go on"));
 }
 
 }  // namespace headwise

@@ -85,9 +85,16 @@ absl::Status Bench(const BenchFlags& flags) {
   HW_ASSIGN_OR_RETURN(const std::unique_ptr<BenchDevice> device, MakeDevice(flags, opened));
   BenchPlan plan;
   HW_ASSIGN_OR_RETURN(plan.config, WantedConfig(flags));
-  HW_RETURN_IF_ERROR(CheckComputeMode(plan.config.optimizer(), opened.on_gpu(), /*ranks=*/1));
   HW_ASSIGN_OR_RETURN(plan.tokens, ParseTokens(flags.tokens));
   if (!flags.units.empty()) HW_RETURN_IF_ERROR(ParseUnits(flags.units, &plan));
+  // Where Muon runs.
+  const bool steps = plan.train || plan.kernels;
+  if (steps && !CheckComputeMode(plan.config.optimizer(), opened.on_gpu(), /*ranks=*/1).ok()) {
+    return absl::InvalidArgumentError(
+        "optimizer.muon.compute_mode must be CONTRACT_FP32 on the CPU for the units train and "
+        "kernels, found TENSOR_CORE; try --device cuda, --units prefill,decode, or --set "
+        "optimizer.muon.compute_mode=CONTRACT_FP32");
+  }
   plan.rows = flags.rows;
   plan.clock.rounds = flags.rounds;
   plan.unfused = !flags.fused_only && device->has_unfused_qkv(plan.config.model());

@@ -37,6 +37,12 @@ absl::StatusOr<CommandDevice> OpenDevice(const std::string& name,
   return device;
 }
 
+std::string CommandOn(const std::string& name, const std::string& arguments) {
+  // --device cuda runs in //model:muse_cuda only.
+  return absl::StrCat(name == "cuda" ? "muse_cuda " : "muse ", arguments,
+                      name == "cpu" ? "" : absl::StrCat(" --device ", name));
+}
+
 int DefaultThreads() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));

@@ -33,6 +33,10 @@ absl::StatusOr<CommandDevice> OpenDevice(const std::string& name,
                                          const std::vector<std::string>& names = {"cpu", "cuda",
                                                                                   "cuda-emulated"});
 
+// A command line that goes on where a run was, on the device of this name, for what is printed:
+// CommandOn("cuda", "train --run runs/demo") is "muse_cuda train --run runs/demo --device cuda".
+std::string CommandOn(const std::string& name, const std::string& arguments);
+
 // The cores this process may use.
 int DefaultThreads();
 

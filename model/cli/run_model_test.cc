@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/base/status_macros.h"
 #include "core/cuda/gpu.h"
 #include "core/proto/checkpoint.pb.h"
 #include "core/proto/config.pb.h"
@@ -22,6 +23,7 @@
 #include "model/decoder.h"
 #include "model/gpu/tensors.h"
 #include "model/hf/model_source.h"
+#include "model/kv_cache.h"
 #include "model/test_config.h"
 #include "model/test_decoder.h"
 #include "model/train/checkpoint.h"
@@ -97,6 +99,41 @@ TEST_F(RunModelTest, AModelThatDoesNotFitIsRefusedWithFigures) {
   EXPECT_NE(message.find("memory: plain needs 512"), std::string::npos) << message;
   EXPECT_NE(message.find("GiB free on "), std::string::npos) << message;
   EXPECT_EQ(*gpu().FreeMemory(), before);
+}
+
+// The example of model/train/checkpoint.h.
+absl::StatusOr<Tensor> LogitsAfter(const std::string& run,
+                                   const std::vector<std::vector<std::int32_t>>& prompt,
+                                   ThreadPool& pool) {
+  HW_ASSIGN_OR_RETURN(const FoundCheckpoint found, OpenRunOrCheckpoint(run));
+  const DecoderOptions options = {.compute = DType::kBF16, .mode = DecoderMode::kInference};
+  HW_ASSIGN_OR_RETURN(const auto decoder, Decoder::Create(found.state.config().model(), options));
+  HW_RETURN_IF_ERROR(LoadWeights(found, decoder->parameters()));
+  decoder->WeightsChanged(pool);
+  HW_ASSIGN_OR_RETURN(const auto cache, decoder->NewCache(/*rows=*/1, /*max_tokens=*/64));
+  return decoder->Extend(*cache, prompt, pool);
+}
+
+TEST_F(RunModelTest, AProgramLoadsACheckpointAndGetsTheLogitsOfTheTrainedModel) {
+  const std::vector<std::vector<std::int32_t>> prompt = {{1, 2, 3}};
+  const absl::StatusOr<Tensor> loaded =
+      LogitsAfter(testing::TempDir() + "/run_model", prompt, pool_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  trained_->WeightsChanged(pool_);
+  const auto cache = trained_->NewCache(1, 64);
+  const Tensor logits = trained_->Extend(**cache, prompt, pool_);
+  ASSERT_EQ(logits.shape(), (Shape{1, config_.model().vocab_size()}));
+  ASSERT_EQ(loaded->shape(), logits.shape());
+  EXPECT_EQ(
+      std::memcmp(loaded->raw_data(), logits.raw_data(), static_cast<std::size_t>(logits.bytes())),
+      0);
+}
+
+TEST(CommandOnTest, ARunGoesOnWhereItWas) {
+  EXPECT_EQ(CommandOn("cpu", "train --run r"), "muse train --run r");
+  EXPECT_EQ(CommandOn("cuda", "train --run r"), "muse_cuda train --run r --device cuda");
+  EXPECT_EQ(CommandOn("cuda-emulated", "train --run r"),
+            "muse train --run r --device cuda-emulated");
 }
 
 }  // namespace

@@ -141,8 +141,15 @@ absl::Status PrintSample(Decoder& decoder, const RunConfig& config, ThreadPool& 
   return absl::OkStatus();
 }
 
-void PrintEnd(const TrainingSummary& summary, const RunConfig& config, const std::string& directory,
-              double bigram_entropy) {
+// How to use a run that is done, on the device that it was on, or to make it twice as long.
+std::string ToGoOn(const std::string& device, const std::string& directory, std::int64_t steps) {
+  return absl::StrCat(
+      "to go on    ", CommandOn(device, absl::StrCat("generate --run ", directory)), ", or ",
+      CommandOn(device, absl::StrCat("train --run ", directory, " --steps ", 2 * steps)), "\n");
+}
+
+void PrintEnd(const TrainingSummary& summary, const RunConfig& config, const std::string& device,
+              const std::string& directory, double bigram_entropy) {
   const double bits = 1 / std::log(2.0);
   const char* unit = config.data().format() == BYTES ? "bits/byte" : "bits/token";
   if (summary.steps > 0) {
@@ -167,11 +174,10 @@ void PrintEnd(const TrainingSummary& summary, const RunConfig& config, const std
   std::printf("checkpoint  %s\nmetrics     %s/metrics.jsonl, %s/loss.svg\n",
               summary.checkpoint.c_str(), directory.c_str(), directory.c_str());
   if (summary.interrupted) {
-    std::printf("to go on    muse train --run %s\n", directory.c_str());
+    std::printf("to go on    %s\n",
+                CommandOn(device, absl::StrCat("train --run ", directory)).c_str());
   } else {
-    std::printf("to go on    muse generate --run %s, or muse train --run %s --steps %d\n",
-                directory.c_str(), directory.c_str(),
-                static_cast<int>(2 * config.training().steps()));
+    std::fputs(ToGoOn(device, directory, config.training().steps()).c_str(), stdout);
   }
 }
 
@@ -244,7 +250,7 @@ absl::Status RunAndReport(const Session& session, TrainingRun& run, int ranks, d
                     TrainingFlopsPerToken(config.model(), config.training().sequence_length()),
                     peak);
   HW_ASSIGN_OR_RETURN(const TrainingSummary summary, run.Run(&progress, &stop, pool));
-  PrintEnd(summary, config, session.directory, bigram_entropy);
+  PrintEnd(summary, config, session.flags.device, session.directory, bigram_entropy);
   return absl::OkStatus();
 }
 
@@ -344,11 +350,9 @@ absl::Status Train(const TrainFlags& flags) {
     HW_RETURN_IF_ERROR(CheckResumable(resume->state.config(), config, &changes));
   }
   if (resume.has_value() && resume->state.step() >= config.training().steps()) {
-    std::printf(
-        "%s: the run has done %d steps already: nothing left to do\n"
-        "to go on    muse generate --run %s, or muse train --run %s --steps %d\n",
-        resume->directory.c_str(), static_cast<int>(resume->state.step()), flags.run.c_str(),
-        flags.run.c_str(), static_cast<int>(2 * resume->state.step()));
+    std::printf("%s: the run has done %d steps already: nothing left to do\n%s",
+                resume->directory.c_str(), static_cast<int>(resume->state.step()),
+                ToGoOn(flags.device, flags.run, resume->state.step()).c_str());
     return absl::OkStatus();
   }
   HW_ASSIGN_OR_RETURN(const std::string plan, CheckAndDescribe(config, device));
@@ -409,8 +413,10 @@ void AddTrainCommand(CLI::App& app, Action* action) {
   command
       ->add_option(
           "--init", flags->init,
-          "Starts from the weights of a run, a checkpoint or a Hugging Face folder; without "
-          "--preset and --config also its model")
+          "Starts at step 0 from the weights of a run, a checkpoint or a Hugging Face folder; "
+          "without "
+          "--preset and --config also with every setting of that run, or with the folder's model "
+          "and muse_demo's settings; --steps and --set change them")
       ->check(NotEmpty())
       ->type_name("DIR");
   command

@@ -13,7 +13,7 @@
 //                       Decoder::Create(found.state.config().model(), options));
 //   HW_RETURN_IF_ERROR(LoadWeights(found, decoder->parameters()));
 //   decoder->WeightsChanged(pool);
-//   HW_ASSIGN_OR_RETURN(const auto cache, decoder->NewCache(/*rows=*/1, /*max_tokens=*/256));
+//   HW_ASSIGN_OR_RETURN(const auto cache, decoder->NewCache(/*rows=*/1, /*max_tokens=*/64));
 //   const std::vector<std::vector<std::int32_t>> prompt = {{116, 104, 101, 32}};
 //   const Tensor logits = decoder->Extend(*cache, prompt, pool);  // [1, V], of the next token
 #ifndef HEADWISE_MODEL_TRAIN_CHECKPOINT_H_

@@ -29,6 +29,21 @@ for file in metrics.jsonl loss.svg run.textproto step-8/model.safetensors step-8
   check 'a run leaves its files' test -s "whole/$file"
 done
 expect 0 'step 8' info whole
+# What was printed is read, and says the same.
+"$muse" info muse_demo --print-config > printed.textproto
+expect 0 'nothing was trained' train --config printed.textproto --set data.path="$text" --dry-run
+expect 0 'RoPE' info printed.textproto
+"$muse" info printed.textproto --print-config > again.textproto
+check 'the same configuration' cmp printed.textproto again.textproto
+expect 0 'nothing was trained' train --config whole/run.textproto --dry-run
+expect 0 '^decode ' bench --config whole/run.textproto --units decode --tokens 16 --rounds 1
+# To be run, or started from, a checkpoint needs its weights only.
+cp -r whole weights
+rm weights/step-*/optimizer.safetensors
+expect 0 'tokens/s' generate --run weights --max-tokens 3
+expect 0 'perplexity' eval --run weights/step-8 --text "$text"
+expect 0 '^  steps: 8$' train --init weights --print-config
+expect 3 'step-8/optimizer.safetensors: expected a file of [0-9]+ bytes, found none' train --run weights --steps 9
 expect 0 'tokens/s' generate --run whole --prompt 'the ' --max-tokens 20 --temperature 0
 expect 0 'tokens/s' generate --run whole/step-8 --max-tokens 3 --stop zzz
 expect 0 'done after step 8' train --config "$config" --set data.path="$text"
@@ -54,18 +69,25 @@ check 'the whole run of the same length' train --run reference --steps "$((step 
 check 'equal weights' cmp "stopped/step-$((step + 8))/model.safetensors" "reference/step-$((step + 8))/model.safetensors"
 check 'metrics without gap or double' test "$(wc -l < stopped/metrics.jsonl)" = "$((step + 8))"
 expect 0 'nothing left to do' train --run whole
+expect 0 'to go on    muse generate --run whole, or muse train --run whole --steps 16$' train --run whole
+expect 0 'muse train --run whole --steps 16 --device cuda-emulated$' train --run whole --device cuda-emulated
 expect 0 'device      cpu, .*; MFU against a measured fp32 matrix product of [0-9.]+G FLOP/s' train --run again --steps 3
 emulated=$(train --run emulated --steps 1 --set training.sample_tokens=0 --device cuda-emulated 2>&1)
 check 'emulated kernels train' grep -q 'done after step 1' <<< "$emulated"
+check 'the run goes on in the emulation' grep -q 'to go on    muse generate --run emulated --device cuda-emulated, or muse train --run emulated --steps 2 --device cuda-emulated$' <<< "$emulated"
 check 'an emulation has no MFU' test "$(grep -c 'MFU' <<< "$emulated"):$(grep -c 'MFU n/a' <<< "$emulated")" = 2:2
 
 # Muon on tensor cores: in the emulation, and from there in contract mode on the CPU.
 mode=optimizer.muon.compute_mode
 expect 0 "changed     $mode: CONTRACT_FP32 -> TENSOR_CORE" train --run emulated --steps 2 --set "$mode=TENSOR_CORE" --device cuda-emulated
-expect 2 "error: $mode must be CONTRACT_FP32 on the CPU, found TENSOR_CORE; try --set $mode=CONTRACT_FP32, .* or --device cuda$" train --run emulated --steps 3
+expect 2 "error: $mode must be CONTRACT_FP32 on the CPU, found TENSOR_CORE; try .*--device cuda or cuda-emulated\), or .*--set $mode=CONTRACT_FP32\), with which a run's checkpoints go on$" train --run emulated --steps 3
 expect 0 "changed     $mode: TENSOR_CORE -> CONTRACT_FP32" train --run emulated --steps 3 --set "$mode=CONTRACT_FP32"
 expect 2 "error: $mode must be CONTRACT_FP32 on the CPU" train --config "$config" --set data.path="$text" --set "$mode=TENSOR_CORE" --dry-run
-expect 2 "error: $mode must be CONTRACT_FP32 on the CPU" bench --config "$config" --set "$mode=TENSOR_CORE"
+expect 0 'muon.compute_mode=TENSOR_CORE' train --config "$config" --set data.path="$text" --set "$mode=TENSOR_CORE" --device cuda-emulated --dry-run
+for units in train kernels,decode; do
+  expect 2 "error: $mode must be CONTRACT_FP32 on the CPU .*--units prefill,decode" bench --config "$config" --set "$mode=TENSOR_CORE" --units "$units"
+done
+expect 0 '^decode ' bench --config "$config" --set "$mode=TENSOR_CORE" --units prefill,decode --tokens 16 --rounds 1
 
 # Ranks in threads. Data parallelism changes no bit; another layout may take over.
 four=(--config "$config" --set data.path="$text" --set training.micro_batches=4)
@@ -76,7 +98,7 @@ check 'equal optimizer states on two ranks' cmp alone/step-8/optimizer.safetenso
 expect 0 'done after step 10' train --run twins --mesh dp=2,tp=2 --sp --steps 10
 expect 0 'a rank sends .* and its gradients' train "${four[@]}" --mesh cp=2,tp=2 --dry-run
 expect 2 'error: --mesh: .*tq=2' train "${four[@]}" --mesh tq=2
-expect 2 "error: $mode must be CONTRACT_FP32 on several ranks, .*without --mesh" train "${four[@]}" --mesh dp=2 --set "$mode=TENSOR_CORE" --device cuda-emulated
+expect 2 "error: $mode must be CONTRACT_FP32 on several ranks, .*one rank \\(no --mesh\\) .*--device cuda or cuda-emulated" train "${four[@]}" --mesh dp=2 --set "$mode=TENSOR_CORE" --device cuda-emulated
 expect 2 'error: mesh: dp=8 ranks share out training.micro_batches, found 4; .*try a dp that is a power of two and divides training.batch_size = 4' train "${four[@]}" --mesh dp=8
 expect 2 'try --set training.micro_batches=4 in a new run, or a dp that divides 2' train --config "$config" --set data.path="$text" --mesh dp=4
 expect 3 'error: --mesh cp=1024: 1024 ranks as threads need at least .* together; expected at most' train --preset llama3_tiny --set data.path="$text" --set training.sequence_length=1024 --mesh cp=1024 --dry-run
