@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/proto/config.pb.h"
 #include "model/presets/presets.h"
 #include "model/train/run_config.h"
 
@@ -66,6 +68,14 @@ const std::vector<std::string>& ModelSource::rejected() const {
 absl::Status ModelSource::LoadWeights(const ModelConfig& model,
                                       const std::vector<Parameter*>& parameters) const {
   if (folder_.has_value()) return folder_->LoadWeights(model, parameters);
+  // The rows of wqkv are copied as they lie there; their number says nothing of their order.
+  const QkvPacking packing = config_.model().attention().packing();
+  if (model.attention().packing() != packing) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.attention.packing: expected ", QkvPacking_Name(packing), ", as in ",
+        checkpoint_->directory, ", found ", QkvPacking_Name(model.attention().packing()),
+        "; try --set model.attention.packing=", QkvPacking_Name(packing)));
+  }
   return headwise::LoadWeights(*checkpoint_, parameters);
 }
 

@@ -45,7 +45,8 @@ class ModelSource {
   const HfFolder* folder() const { return folder_.has_value() ? &*folder_ : nullptr; }
 
   // Fills the parameters (fp32) of a decoder of `model`. kDataLoss if they are not those that lie
-  // there.
+  // there; kInvalidArgument if `model` packs its QKV projections otherwise than a checkpoint (a
+  // folder's are packed as `model` wants them).
   absl::Status LoadWeights(const ModelConfig& model,
                            const std::vector<Parameter*>& parameters) const;
 

@@ -50,6 +50,8 @@ expect 0 'done after step 8' train --config "$config" --set data.path="$text"
 check 'runs go to ./runs' test -d runs/tiny/step-8
 expect 0 'runs/tiny, step 8|runs/tiny/step-8, step 8' generate --max-tokens 1
 expect 0 'done after step 2' train --config "$config" --set data.path="$text" --steps 2 --run again --init whole
+expect 2 'packing: expected INTERLEAVED_PER_KV_GROUP, as in whole/step-8, found SECTIONED; try --set' train --config "$config" \
+  --set model.attention.packing=SECTIONED --set data.path="$text" --steps 2 --run sections --init whole
 one=$("$muse" generate --run whole --max-tokens 30 --seed 4 2> /dev/null)
 two=$("$muse" generate --run whole --max-tokens 30 --seed 4 --threads 1 2> /dev/null)
 check 'same seed, same text' test "$one" = "$two"
