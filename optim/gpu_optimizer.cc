@@ -269,13 +269,13 @@ absl::StatusOr<std::unique_ptr<GpuOptimizer>> GpuOptimizer::Create(
         absl::StrCat("the parameters are shares on the mesh ", plan.mesh->ToString(),
                      "; the optimizer on a GPU steps whole parameters"));
   }
+  HW_RETURN_IF_ERROR(ValidateTensors(views, Device::kCuda));
 
   Parts parts;
   std::vector<const Parameter*> with_gradient;
   std::vector<AdamWTensors> adamw;
   for (std::size_t i = 0; i < views.size(); ++i) {
     const Parameter& p = *views[i];
-    HW_RETURN_IF_ERROR(ValidateTensors(p, Device::kCuda));
     const ParameterAssignment& assignment =
         parts.assignments.emplace_back(plan.grouped[i].assignment);
     if (assignment.group == OptimizerGroup::kBalancing) {

@@ -335,6 +335,14 @@ TEST(GpuOptimizer, CreateNamesWhatItCannotStep) {
   };
   EXPECT_EQ(message(twins.model().pointers()),
             "parameter embedding: the value must be F32 on cuda, found F32 on cpu");
+  const std::vector<Parameter*> parameters = twins.parameters();
+  const Parameter& embedding = *parameters.at(0);
+  Parameter& head = *parameters.at(10);
+  head.value = embedding.value;
+  EXPECT_EQ(message(parameters), "weights embedding and head share memory");
+  head.value = head.gradient;
+  EXPECT_EQ(message(parameters),
+            "the value of weight head and the gradient of weight head share memory");
 }
 
 TEST(GpuOptimizer, AStepHasTheLaunchesThatItSays) {

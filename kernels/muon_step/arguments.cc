@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "kernels/common/float_environment.h"
+#include "kernels/common/memory_overlap.h"
 #include "kernels/newton_schulz/matrix_checks.h"
 
 namespace headwise {
@@ -46,7 +47,6 @@ namespace muon_step {
 namespace {
 
 using newton_schulz::CheckSpan;
-using newton_schulz::Overlap;
 
 absl::Status CheckHyperparameters(const MuonHyperparameters& hyper) {
   const std::pair<const char*, double> not_negative[] = {{"learning_rate", hyper.learning_rate},
