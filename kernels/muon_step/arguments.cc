@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstddef>
 #include <initializer_list>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
@@ -92,6 +94,23 @@ absl::Status CheckWeight(const MuonWeight<G>& w) {
   return newton_schulz::CheckBlocks(w.blocks, w.weight.rows, w.weight.width);
 }
 
+// Of different weights.
+template <typename G>
+absl::Status CheckMemory(absl::Span<const MuonWeight<G>> weights) {
+  constexpr const char* kMatrices[] = {"weight", "momentum", "gradient"};
+  std::vector<MemoryUse> uses;  // in that order, of one weight after another
+  for (const MuonWeight<G>& w : weights) {
+    uses.push_back({MemoryOf(w.weight), /*written=*/true});
+    uses.push_back({MemoryOf(w.momentum), /*written=*/true});
+    uses.push_back({MemoryOf(w.gradient)});
+  }
+  const std::optional<std::pair<std::size_t, std::size_t>> pair = FindOverlap(uses);
+  if (!pair.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "Muon weight ", pair->first / 3, ": its ", kMatrices[pair->first % 3], " and the ",
+      kMatrices[pair->second % 3], " of Muon weight ", pair->second / 3, " share memory"));
+}
+
 }  // namespace
 
 template <typename G>
@@ -104,7 +123,7 @@ absl::Status CheckArguments(const MuonHyperparameters& hyper,
       return absl::Status(s.code(), absl::StrCat("Muon weight ", i, ": ", s.message()));
     }
   }
-  return absl::OkStatus();
+  return CheckMemory(weights);
 }
 
 template absl::Status CheckArguments<float>(const MuonHyperparameters&,
