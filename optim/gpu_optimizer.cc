@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,7 +26,10 @@
 namespace headwise {
 namespace {
 
-// In device memory. Prepare() writes the first two, DecideStep() a part of them and the third.
+// GradientDecision::skip of a step that was prepared and did not run.
+constexpr std::uint32_t kNotDecided = 2;
+
+// In device memory. Prepare() writes all of it, DecideStep() a part of the first two and the third.
 struct Words {
   MuonStepScalars muon;
   AdamWFactors<float> adamw;
@@ -87,7 +91,8 @@ class GpuOptimizerImpl final : public GpuOptimizer {
     adamw.learning_rate *= schedule;
     const Words words = {
         .muon = {.learning_rate = settings_.muon.learning_rate * schedule},
-        .adamw = MakeAdamWFactors<float>(adamw, updates_ + 1, /*gradient_scale=*/1.0)};
+        .adamw = MakeAdamWFactors<float>(adamw, updates_ + 1, /*gradient_scale=*/1.0),
+        .decision = {.skip = kNotDecided}};
     HW_RETURN_IF_ERROR(gpu_.Upload(parts_.words.get(), &words, sizeof(words)));
     prepared_ = schedule;
     return absl::OkStatus();
@@ -131,6 +136,11 @@ class GpuOptimizerImpl final : public GpuOptimizer {
     HW_CHECK(prepared_.has_value()) << "no step was prepared";
     GradientDecision decision;
     HW_RETURN_IF_ERROR(gpu_.Download(&decision, &parts_.words->decision, sizeof(decision)));
+    if (decision.skip == kNotDecided) {
+      return absl::FailedPreconditionError(
+          "no step ran since Prepare(): Enqueue() it, or launch a graph of it, before "
+          "ReadReport()");
+    }
     StepReport report = {.gradient_norm = decision.norm,
                          .schedule = *std::exchange(prepared_, std::nullopt),
                          .clip_factor = decision.clip_factor,
@@ -269,13 +279,13 @@ absl::StatusOr<std::unique_ptr<GpuOptimizer>> GpuOptimizer::Create(
         absl::StrCat("the parameters are shares on the mesh ", plan.mesh->ToString(),
                      "; the optimizer on a GPU steps whole parameters"));
   }
+  HW_RETURN_IF_ERROR(ValidateTensors(views, Device::kCuda));
 
   Parts parts;
   std::vector<const Parameter*> with_gradient;
   std::vector<AdamWTensors> adamw;
   for (std::size_t i = 0; i < views.size(); ++i) {
     const Parameter& p = *views[i];
-    HW_RETURN_IF_ERROR(ValidateTensors(p, Device::kCuda));
     const ParameterAssignment& assignment =
         parts.assignments.emplace_back(plan.grouped[i].assignment);
     if (assignment.group == OptimizerGroup::kBalancing) {

@@ -68,6 +68,7 @@ class GpuOptimizer {
   virtual int launches() const = 0;
 
   // Of the step that was prepared, once it was enqueued or launched. Waits for it.
+  // kFailedPrecondition if it was neither since; then it still can be.
   virtual absl::StatusOr<StepReport> ReadReport() = 0;
 
   // In the order in which the parameters were given.

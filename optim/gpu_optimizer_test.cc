@@ -291,6 +291,30 @@ TEST(GpuOptimizer, OneGraphHasTheBitsOfTheCpuInEveryStep) {
   EXPECT_EQ(twins.gpu().allocations, allocations);
 }
 
+// Also where the step before left the report of its own, and where capturing a step ran none.
+TEST(GpuOptimizer, AStepThatDidNotRunHasNoReport) {
+  Twins twins(TestConfig());
+  std::unique_ptr<GpuGraph> graph;
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    twins.FillGradients(step + 1);
+    if (step == 1) twins.model().Get("norm").gradient.data<float>()[3] = kNan;  // is skipped
+    twins.StepBoth(step, [&]() -> absl::Status {
+      for (int i = 0; i < 2; ++i) {
+        const absl::Status unread = twins.optimizer().ReadReport().status();
+        EXPECT_EQ(unread.code(), absl::StatusCode::kFailedPrecondition);
+        EXPECT_EQ(unread.message(),
+                  "no step ran since Prepare(): Enqueue() it, or launch a graph of it, before "
+                  "ReadReport()");
+        if (graph != nullptr) continue;
+        HW_ASSIGN_OR_RETURN(graph,
+                            twins.gpu().Capture([&] { return twins.optimizer().Enqueue(); }));
+      }
+      return step % 2 == 0 ? twins.optimizer().Enqueue() : graph->Launch();
+    });
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 TEST(GpuOptimizer, GoesOnFromStateThatWasLoaded) {
   Twins twins(TestConfig(HEAD, CLIP_ADAMW));
   for (std::int64_t step = 0; step < 2; ++step) {
@@ -335,6 +359,14 @@ TEST(GpuOptimizer, CreateNamesWhatItCannotStep) {
   };
   EXPECT_EQ(message(twins.model().pointers()),
             "parameter embedding: the value must be F32 on cuda, found F32 on cpu");
+  const std::vector<Parameter*> parameters = twins.parameters();
+  const Parameter& embedding = *parameters.at(0);
+  Parameter& head = *parameters.at(10);
+  head.value = embedding.value;
+  EXPECT_EQ(message(parameters), "weights embedding and head share memory");
+  head.value = head.gradient;
+  EXPECT_EQ(message(parameters),
+            "the value of weight head and the gradient of weight head share memory");
 }
 
 TEST(GpuOptimizer, AStepHasTheLaunchesThatItSays) {

@@ -11,7 +11,7 @@
 #include "kernels/common/float_environment.h"
 #include "kernels/gradient_norm/gradient_norm.h"
 #include "kernels/newton_schulz/coefficients.h"
-#include "kernels/newton_schulz/matrix_checks.h"
+#include "optim/weight_memory.h"
 
 namespace headwise {
 namespace {
@@ -64,25 +64,6 @@ absl::Status ValidateParameter(const MuonParameter& parameter) {
   return absl::OkStatus();
 }
 
-// Values are written, so none may share memory with another value or with a gradient.
-absl::Status ValidateMemory(const std::vector<MuonParameter>& parameters) {
-  using newton_schulz::Overlap;
-  for (const MuonParameter& p : parameters) {
-    for (const MuonParameter& q : parameters) {
-      if (Overlap(p.value, q.gradient)) {
-        return absl::InvalidArgumentError(absl::StrCat("the value of weight ", p.name,
-                                                       " and the gradient of weight ", q.name,
-                                                       " share memory"));
-      }
-      if (&p != &q && Overlap(p.value, q.value)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("weights ", p.name, " and ", q.name, " share memory"));
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status ValidateMuonHyperparameters(const MuonHyperparameters& hyper) {
@@ -117,14 +98,16 @@ absl::StatusOr<Muon> Muon::Create(const MuonHyperparameters& hyper,
   HW_RETURN_IF_ERROR(ValidateMuonHyperparameters(hyper));
   std::sort(parameters.begin(), parameters.end(),
             [](const MuonParameter& a, const MuonParameter& b) { return a.name < b.name; });
+  std::vector<WeightMemory> memory;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (parameters[i].name.empty()) return absl::InvalidArgumentError("a weight has no name");
     if (i > 0 && parameters[i - 1].name == parameters[i].name) {
       return absl::InvalidArgumentError(absl::StrCat("two weights are named ", parameters[i].name));
     }
     HW_RETURN_IF_ERROR(ValidateParameter(parameters[i]));
+    memory.push_back({parameters[i].name, parameters[i].value, parameters[i].gradient});
   }
-  HW_RETURN_IF_ERROR(ValidateMemory(parameters));
+  HW_RETURN_IF_ERROR(CheckWeightMemory(memory));
   std::vector<Weight> weights;
   for (MuonParameter& parameter : parameters) {
     if (!parameter.blocks.has_value()) parameter.blocks = HeadBlocks::Whole(parameter.value.rows);

@@ -376,6 +376,19 @@ TEST(MuonErrors, NameBuffersThatShareMemory) {
             "weights v and w share memory");
   // Gradients are only read.
   EXPECT_EQ(Error(TestHyper(), {parameter("v", a, gradient), parameter("w", b, gradient)}), "");
+  // Columns of one buffer, [0, 3) and [3, 5) of 8 with the gradients behind them; or from 2 on.
+  std::vector<float> buffer(6 * 8);
+  const auto columns = [&](const char* name, std::int64_t begin,
+                           std::int64_t width) -> MuonParameter {
+    return {.name = name,
+            .value = {buffer.data() + begin, 6, width, 8},
+            .gradient = {buffer.data() + 5, 6, width, 8}};
+  };
+  EXPECT_EQ(Error(TestHyper(), {columns("v", 0, 3), columns("w", 3, 2)}), "");
+  EXPECT_EQ(Error(TestHyper(), {columns("v", 0, 3), columns("w", 2, 2)}),
+            "weights v and w share memory");
+  EXPECT_EQ(Error(TestHyper(), {columns("v", 0, 3), columns("w", 4, 2)}),
+            "the value of weight w and the gradient of weight v share memory");
 }
 
 TEST(MuonDeathTest, AFactorThatIsNoFactorIsAProgrammingError) {

@@ -184,12 +184,12 @@ absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Create(const OptimizerConf
                       PlanOptimizer(views, settings.granularity, settings.head_group_size,
                                     ranks == nullptr ? 0 : ranks->rank()));
   HW_RETURN_IF_ERROR(ValidateMesh(plan, ranks));
+  HW_RETURN_IF_ERROR(ValidateTensors(views, Device::kCpu));
 
   OptimizerImpl::Parts parts;
   std::vector<ParameterShare> shares;  // of `gradients`
   for (std::size_t i = 0; i < views.size(); ++i) {
     const Parameter& p = *views[i];
-    HW_RETURN_IF_ERROR(ValidateTensors(p, Device::kCpu));
     const ParameterAssignment& assignment =
         parts.assignments.emplace_back(plan.grouped[i].assignment);
     if (assignment.group == OptimizerGroup::kBalancing) {

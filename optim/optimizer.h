@@ -68,8 +68,9 @@ class Optimizer {
   // ranges, optim/defaults.h a configuration to start from. kInvalidArgument: a setting out of
   // range (names field, value and range), a granularity that does not fit a parameter's blocks,
   // per-head granularity when no parameter declares head blocks, two parameters with one name, a
-  // value or gradient that is not fp32 on the CPU, a gradient of another shape than its value, or
-  // TENSOR_CORE without such kernels or on several ranks.
+  // value or gradient that is not fp32 on the CPU, a gradient of another shape than its value, a
+  // value that shares memory with another value or with a gradient (names both; gradients may share
+  // theirs), or TENSOR_CORE without such kernels or on several ranks.
   //
   // `ranks` (not owned, must outlive the optimizer): of a run on several ranks; every rank creates
   // its own. kInvalidArgument, naming the parameter: a value that is P or V, shares of unequal

@@ -199,6 +199,27 @@ TEST(OptimizerConfig, TensorsThatAStepCannotUse) {
             "two parameters are named w2");
 }
 
+// Whichever of Muon's and AdamW's the two are.
+TEST(OptimizerConfig, ValuesThatShareMemory) {
+  EXPECT_EQ(Error(NoChange, [](TestModel& m) { m.Get("head").value = m.Get("embedding").value; }),
+            "weights embedding and head share memory");
+  EXPECT_EQ(Error(NoChange,
+                  [](TestModel& m) {  // a part of the other, and of another group
+                    Tensor& w1 = m.Get("w1").value;
+                    m.Get("norm").value = w1.Slice(w1.shape()[0] - 1, 1).View({20});
+                  }),
+            "weights norm and w1 share memory");
+  EXPECT_EQ(Error(NoChange, [](TestModel& m) { m.Get("norm").value = m.Get("norm").gradient; }),
+            "the value of weight norm and the gradient of weight norm share memory");
+  EXPECT_EQ(
+      Error(NoChange, [](TestModel& m) { m.Get("embedding").gradient = m.Get("head").value; }),
+      "the value of weight head and the gradient of weight embedding share memory");
+  // Gradients are only read.
+  EXPECT_EQ(
+      Error(NoChange, [](TestModel& m) { m.Get("embedding").gradient = m.Get("head").gradient; }),
+      "");
+}
+
 TEST(DefaultOptimizerConfig, HasTheDocumentedValues) {
   const OptimizerConfig c = DefaultOptimizerConfig();
   EXPECT_EQ(c.muon().learning_rate(), 0.02);

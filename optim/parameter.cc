@@ -1,8 +1,11 @@
 #include "optim/parameter.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "optim/weight_memory.h"
 
 namespace headwise {
 
@@ -60,6 +63,15 @@ absl::Status ValidateTensors(const Parameter& parameter, Device device) {
         ", gradient ", ToString(parameter.gradient.shape())));
   }
   return absl::OkStatus();
+}
+
+absl::Status ValidateTensors(absl::Span<const Parameter* const> parameters, Device device) {
+  std::vector<WeightMemory> memory;
+  for (const Parameter* p : parameters) {
+    HW_RETURN_IF_ERROR(ValidateTensors(*p, device));
+    memory.push_back({p->name, p->value.Rows<const float>(), p->gradient.Rows<const float>()});
+  }
+  return CheckWeightMemory(memory);
 }
 
 }  // namespace headwise

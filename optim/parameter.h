@@ -17,6 +17,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "core/heads/head_blocks.h"
 #include "core/tensor/tensor.h"
 
@@ -61,6 +62,10 @@ struct Parameter {
 // Whether value and gradient are there, fp32 on `device` and of one shape: kInvalidArgument names the
 // parameter and what is not.
 absl::Status ValidateTensors(const Parameter& parameter, Device device);
+
+// The same of every parameter, and that no value shares memory with another value or with a gradient
+// (optim/weight_memory.h).
+absl::Status ValidateTensors(absl::Span<const Parameter* const> parameters, Device device);
 
 }  // namespace headwise
 

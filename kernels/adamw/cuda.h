@@ -50,10 +50,11 @@ struct AdamWTensors {
 
 class AdamWPlan {
  public:
-  // Of the pointers only the addresses are looked at: device memory, at multiples of 4 bytes, no two
-  // ranges overlapping. Unequal lengths fail an HW_CHECK. kInvalidArgument, naming the parameter by
-  // its index: a null pointer with elements; or more elements than a grid has blocks for. No
-  // elements make a plan of no launches.
+  // Of the pointers only the addresses are looked at: device memory. Unequal lengths fail an
+  // HW_CHECK. kInvalidArgument, naming parameters by their index: an address that is null or no
+  // multiple of 4 bytes, where there are elements; more elements than a grid has blocks for; a
+  // weight, m or v that shares memory with any other tensor, of whatever parameter. Gradients may
+  // share theirs. No elements make a plan of no launches.
   static absl::StatusOr<AdamWPlan> Create(absl::Span<const AdamWTensors> parameters);
 
   // Host memory, as long as the plan: what to copy to device memory.

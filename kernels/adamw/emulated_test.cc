@@ -236,26 +236,70 @@ TEST(EmulatedAdamWTraffic, IsTwentyEightBytesAnElement) {
   }
 }
 
+// The error of a plan of `tensors`.
+std::string PlanError(absl::Span<const AdamWTensors> tensors) {
+  const absl::Status status = AdamWPlan::Create(tensors).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
+// A tensor of `count` elements at a place of its own, which nobody may touch.
+absl::Span<float> Place(std::size_t i, std::int64_t count = 8) {
+  const std::uintptr_t begin = (std::uintptr_t{1} << 46) * (i + 1);
+  return {reinterpret_cast<float*>(begin), static_cast<std::size_t>(count)};
+}
+
 TEST(AdamWPlan, RefusesWhatHasNoMemoryAndWhatNoGridHasBlocksFor) {
-  std::vector<float> x(8);
-  const absl::Span<float> some = absl::MakeSpan(x), missing(nullptr, 8);
-  const auto message = [](absl::Span<const AdamWTensors> tensors) {
-    const absl::Status status = AdamWPlan::Create(tensors).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    return std::string(status.message());
-  };
-  EXPECT_EQ(message({{some, some, some, some}, {some, some, missing, some}}),
-            "parameter 1 of AdamW has 8 elements at a null pointer");
+  const absl::Span<float> missing(nullptr, 8);
+  EXPECT_EQ(PlanError({{Place(0), Place(1), Place(2), Place(3)},
+                       {Place(4), Place(5), missing, Place(6)}}),
+            "parameter 1 of AdamW has 8 elements: v is a null pointer");
   constexpr std::int64_t kMost =
       std::int64_t{std::numeric_limits<std::int32_t>::max()} * kBlockElements;
-  const absl::Span<float> most(x.data(), static_cast<std::size_t>(kMost));
-  const AdamWPlan plan = PlanOf({{most, most, most, most}});
+  const AdamWTensors most = {Place(0, kMost), Place(1, kMost), Place(2, kMost), Place(3, kMost)};
+  const AdamWPlan plan = PlanOf({most});
   EXPECT_EQ(plan.blocks(), std::numeric_limits<std::int32_t>::max());
-  const std::string refused = message({{most, most, most, most}, {some, some, some, some}});
-  EXPECT_EQ(
-      refused,
-      "parameter 1 of AdamW has 8 elements: the parameters up to it have more elements than a "
-      "grid has blocks for");
+  EXPECT_EQ(PlanError({most, {Place(4), Place(5), Place(6), Place(7)}}),
+            "parameter 1 of AdamW has 8 elements: the parameters up to it have more elements than "
+            "a grid has blocks for");
+}
+
+TEST(AdamWPlan, RefusesAddressesThatAreNoMultipleOfFourBytes) {
+  const char* const names[] = {"weight", "m", "v", "gradient"};
+  for (std::size_t t = 0; t < 4; ++t) {
+    for (const std::uintptr_t off : {1, 2, 3}) {
+      absl::Span<float> tensors[] = {Place(0), Place(1), Place(2), Place(3)};
+      tensors[t] = {
+          reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(tensors[t].data()) + off), 8};
+      EXPECT_EQ(PlanError({{tensors[0], tensors[1], tensors[2], tensors[3]}}),
+                absl::StrCat("parameter 0 of AdamW has 8 elements: ", names[t],
+                             " is at no multiple of 4 bytes"));
+    }
+  }
+}
+
+// Of two parameters of four tensors each every pair, by its first and last element in turns.
+TEST(AdamWPlan, RefusesTensorsThatShareMemoryUnlessBothAreRead) {
+  const char* const names[] = {"weight", "m", "v", "gradient"};
+  for (std::size_t a = 0; a < 8; ++a) {
+    for (std::size_t b = a + 1; b < 8; ++b) {
+      for (const std::int64_t by : {-8, -7, 0, 7, 8}) {
+        SCOPED_TRACE(testing::Message() << a << ", " << b << " by " << by);
+        absl::Span<float> t[8];
+        for (std::size_t i = 0; i < 8; ++i) t[i] = Place(7 - i);
+        const auto begin = reinterpret_cast<std::intptr_t>(t[a].data()) + 4 * by;
+        t[b] = {reinterpret_cast<float*>(begin), 8};
+        const AdamWTensors parameters[] = {{t[0], t[1], t[2], t[3]}, {t[4], t[5], t[6], t[7]}};
+        if (by == -8 || by == 8 || (a == 3 && b == 7)) {
+          EXPECT_EQ(AdamWPlan::Create(parameters).status(), absl::OkStatus());
+          continue;
+        }
+        EXPECT_EQ(PlanError(parameters),
+                  absl::StrCat("AdamW: the ", names[a % 4], " of parameter ", a / 4, " and the ",
+                               names[b % 4], " of parameter ", b / 4, " share memory"));
+      }
+    }
+  }
 }
 
 TEST(EmulatedAdamWDeathTest, ProgrammersErrors) {
@@ -267,7 +311,7 @@ TEST(EmulatedAdamWDeathTest, ProgrammersErrors) {
   EXPECT_DEATH(create({eight, seven, eight, eight}), "7 vs 8");
   EXPECT_DEATH(create({eight, eight, seven, eight}), "7 vs 8");
   EXPECT_DEATH(create({eight, eight, eight, seven}), "7 vs 8");
-  const AdamWPlan plan = PlanOf({{eight, eight, eight, eight}});
+  const AdamWPlan plan = PlanOf({{Place(0), Place(1), Place(2), Place(3)}});
   EXPECT_DEATH(static_cast<void>(cuda_emulated::AdamWStep(plan, {.table = plan.table().data()})),
                "factors");
 }

@@ -4,11 +4,14 @@
 #include <cmath>
 #include <cstddef>
 #include <initializer_list>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "kernels/common/float_environment.h"
+#include "kernels/common/memory_overlap.h"
 #include "kernels/newton_schulz/matrix_checks.h"
 
 namespace headwise {
@@ -46,7 +49,6 @@ namespace muon_step {
 namespace {
 
 using newton_schulz::CheckSpan;
-using newton_schulz::Overlap;
 
 absl::Status CheckHyperparameters(const MuonHyperparameters& hyper) {
   const std::pair<const char*, double> not_negative[] = {{"learning_rate", hyper.learning_rate},
@@ -92,6 +94,23 @@ absl::Status CheckWeight(const MuonWeight<G>& w) {
   return newton_schulz::CheckBlocks(w.blocks, w.weight.rows, w.weight.width);
 }
 
+// Of different weights.
+template <typename G>
+absl::Status CheckMemory(absl::Span<const MuonWeight<G>> weights) {
+  constexpr const char* kMatrices[] = {"weight", "momentum", "gradient"};
+  std::vector<MemoryUse> uses;  // in that order, of one weight after another
+  for (const MuonWeight<G>& w : weights) {
+    uses.push_back({MemoryOf(w.weight), /*written=*/true});
+    uses.push_back({MemoryOf(w.momentum), /*written=*/true});
+    uses.push_back({MemoryOf(w.gradient)});
+  }
+  const std::optional<std::pair<std::size_t, std::size_t>> pair = FindOverlap(uses);
+  if (!pair.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "Muon weight ", pair->first / 3, ": its ", kMatrices[pair->first % 3], " and the ",
+      kMatrices[pair->second % 3], " of Muon weight ", pair->second / 3, " share memory"));
+}
+
 }  // namespace
 
 template <typename G>
@@ -104,7 +123,7 @@ absl::Status CheckArguments(const MuonHyperparameters& hyper,
       return absl::Status(s.code(), absl::StrCat("Muon weight ", i, ": ", s.message()));
     }
   }
-  return absl::OkStatus();
+  return CheckMemory(weights);
 }
 
 template absl::Status CheckArguments<float>(const MuonHyperparameters&,

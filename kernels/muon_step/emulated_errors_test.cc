@@ -33,6 +33,8 @@ TEST(EmulatedErrors, APlanRefusesWhatMuonStepRefuses) {
               HasSubstr("momentum is 1"));
   EXPECT_THAT(std::string(PlanError({.weight_decay = -1}, w.view()).message()),
               HasSubstr("weight_decay is -1"));
+  EXPECT_EQ(MuonStepPlan::Create<float>({}, {w.view(), w.view()}).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(EmulatedErrors, APlanRefusesMatricesOf2To30Rows) {

@@ -50,7 +50,7 @@ struct MuonHyperparameters {
 };
 
 // One weight. weight, momentum, gradient: [rows, cols], row-major, rows may be strided; no two may
-// overlap.
+// overlap, and of a step's weights none but gradients.
 template <typename G>  // float or BFloat16
 struct MuonWeight {
   RowSpan<float> weight;

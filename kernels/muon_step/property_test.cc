@@ -202,6 +202,13 @@ TEST_F(Errors, Weights) {
   bad = weights[1].view();
   bad.momentum = bad.weight;
   ExpectRefused({}, bad, "its weight, momentum and gradient share memory");
+  bad.momentum = weights[0].view().momentum;
+  ExpectRefused({}, bad,
+                "Muon weight 0: its momentum and the momentum of Muon weight 1 share memory");
+  bad = weights[1].view();
+  bad.gradient = weights[0].view().weight;
+  ExpectRefused({}, bad,
+                "Muon weight 0: its weight and the gradient of Muon weight 1 share memory");
   bad = weights[1].view();
   bad.blocks = nullptr;
   ExpectRefused({}, bad, "Muon weight 1: it has no head blocks");

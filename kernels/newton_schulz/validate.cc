@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "kernels/common/float_environment.h"
+#include "kernels/common/memory_overlap.h"
 #include "kernels/newton_schulz/matrix_checks.h"
 
 namespace headwise::newton_schulz {
