@@ -130,7 +130,7 @@ std::vector<std::int64_t> Windows(const ModelConfig& config) {
 }
 
 ModelConfig Pattern(std::int64_t layers, std::int64_t nope_every,
-                    std::vector<std::int64_t> windows) {
+                    const std::vector<std::int64_t>& windows) {
   ModelConfig config;
   config.set_num_layers(layers);
   config.mutable_attention()->mutable_rope()->set_nope_every(nope_every);

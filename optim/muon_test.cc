@@ -62,6 +62,7 @@ std::vector<Buffers> SomeWeights() {
 
 std::vector<MuonParameter> Parameters(std::vector<Buffers>& weights) {
   std::vector<MuonParameter> parameters;
+  parameters.reserve(weights.size());
   for (Buffers& w : weights) parameters.push_back(w.parameter());
   return parameters;
 }

@@ -243,10 +243,14 @@ std::string PlanError(absl::Span<const AdamWTensors> tensors) {
   return std::string(status.message());
 }
 
-// A tensor of `count` elements at a place of its own, which nobody may touch.
+// A tensor of `count` elements that nobody may touch.
+absl::Span<float> At(std::uintptr_t address, std::int64_t count = 8) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): no memory is behind it
+  return {reinterpret_cast<float*>(address), static_cast<std::size_t>(count)};
+}
+// At a place of its own.
 absl::Span<float> Place(std::size_t i, std::int64_t count = 8) {
-  const std::uintptr_t begin = (std::uintptr_t{1} << 46) * (i + 1);
-  return {reinterpret_cast<float*>(begin), static_cast<std::size_t>(count)};
+  return At((std::uintptr_t{1} << 46) * (i + 1), count);
 }
 
 TEST(AdamWPlan, RefusesWhatHasNoMemoryAndWhatNoGridHasBlocksFor) {
@@ -269,8 +273,7 @@ TEST(AdamWPlan, RefusesAddressesThatAreNoMultipleOfFourBytes) {
   for (std::size_t t = 0; t < 4; ++t) {
     for (const std::uintptr_t off : {1, 2, 3}) {
       absl::Span<float> tensors[] = {Place(0), Place(1), Place(2), Place(3)};
-      tensors[t] = {
-          reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(tensors[t].data()) + off), 8};
+      tensors[t] = At(reinterpret_cast<std::uintptr_t>(tensors[t].data()) + off);
       EXPECT_EQ(PlanError({{tensors[0], tensors[1], tensors[2], tensors[3]}}),
                 absl::StrCat("parameter 0 of AdamW has 8 elements: ", names[t],
                              " is at no multiple of 4 bytes"));
@@ -287,8 +290,8 @@ TEST(AdamWPlan, RefusesTensorsThatShareMemoryUnlessBothAreRead) {
         SCOPED_TRACE(testing::Message() << a << ", " << b << " by " << by);
         absl::Span<float> t[8];
         for (std::size_t i = 0; i < 8; ++i) t[i] = Place(7 - i);
-        const auto begin = reinterpret_cast<std::intptr_t>(t[a].data()) + 4 * by;
-        t[b] = {reinterpret_cast<float*>(begin), 8};
+        t[b] =
+            At(reinterpret_cast<std::uintptr_t>(t[a].data()) + static_cast<std::uintptr_t>(4 * by));
         const AdamWTensors parameters[] = {{t[0], t[1], t[2], t[3]}, {t[4], t[5], t[6], t[7]}};
         if (by == -8 || by == 8 || (a == 3 && b == 7)) {
           EXPECT_EQ(AdamWPlan::Create(parameters).status(), absl::OkStatus());
