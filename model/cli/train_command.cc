@@ -414,9 +414,8 @@ void AddTrainCommand(CLI::App& app, Action* action) {
       ->add_option(
           "--init", flags->init,
           "Starts at step 0 from the weights of a run, a checkpoint or a Hugging Face folder; "
-          "without "
-          "--preset and --config also with every setting of that run, or with the folder's model "
-          "and muse_demo's settings; --steps and --set change them")
+          "without --preset and --config also with every setting of that run, or with the folder's "
+          "model and muse_demo's settings; --steps and --set change them")
       ->check(NotEmpty())
       ->type_name("DIR");
   command
